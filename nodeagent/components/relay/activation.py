@@ -115,8 +115,8 @@ def _reload(
         )
     if not answer.refused and _await_active(directory, text, reloads):
         return
-    found = haproxy_sockets.read_processes(directory.master_socket)
-    if answer.refused or _has_failed(found, reloads):
+    master = haproxy_sockets.read_processes(directory.master_socket)
+    if answer.refused or _has_failed(master, reloads):
         if previous is None:
             directory.config.unlink(missing_ok=True)
         else:
@@ -149,22 +149,22 @@ def _await_active(directory: RunDirectory, text: str, reloads: int | None = None
     serving: Worker | Unreachable = Unreachable(str(directory.stats_socket), Silence.ABSENT)
     while time.monotonic() < deadline:
         serving = haproxy_sockets.read_worker(directory.stats_socket)
-        found = haproxy_sockets.read_processes(directory.master_socket)
-        if _digest(serving) == digest and not isinstance(found, Unreachable):
+        master = haproxy_sockets.read_processes(directory.master_socket)
+        if _digest(serving) == digest and not isinstance(master, Unreachable):
             return True
-        if reloads is not None and _has_failed(found, reloads):
+        if reloads is not None and _has_failed(master, reloads):
             return False
         time.sleep(_PAUSE_SECONDS)
     if not isinstance(serving, Unreachable) or not serving.why.is_running:
         return False
-    found = haproxy_sockets.read_processes(directory.master_socket)
-    if isinstance(found, Unreachable) or not found.workers:
+    master = haproxy_sockets.read_processes(directory.master_socket)
+    if isinstance(master, Unreachable) or not master.workers:
         return False
-    return reloads is None or (found.reloads > reloads and not found.failed_reloads)
+    return reloads is None or (master.reloads > reloads and not master.failed_reloads)
 
 
-def _has_failed(found: Processes | Unreachable, reloads: int) -> bool:
-    return not isinstance(found, Unreachable) and found.reloads > reloads and found.failed_reloads > 0
+def _has_failed(master: Processes | Unreachable, reloads: int) -> bool:
+    return not isinstance(master, Unreachable) and master.reloads > reloads and master.failed_reloads > 0
 
 
 def _digest(worker: Worker | Unreachable) -> str | None:
@@ -178,24 +178,24 @@ def make_room(directory: RunDirectory, ranges: Iterable[IPNetwork], most: int) -
     client that reads nothing has read what is on its way. Only sockets of HAProxy's user count: any user of
     the node could bind thousands to a relay address.
     """
-    found = haproxy_sockets.read_processes(directory.master_socket)
-    if isinstance(found, Unreachable) or not found.old_workers:
+    master = haproxy_sockets.read_processes(directory.master_socket)
+    if isinstance(master, Unreachable) or not master.old_workers:
         return
     # The master's socket reaches each of them (management manual 9.4).
-    pids = (*found.workers, *found.old_workers)
+    pids = (*master.workers, *master.old_workers)
     infos = (
         haproxy_sockets.ask(directory.master_socket, f"@!{pid} show info", _COUNT_SECONDS) for pid in pids
     )
     counts = (_COUNT.search(info) for info in infos if not isinstance(info, Unreachable))
     if sum(int(count[1]) for count in counts if count) <= most:
         return
-    held: dict[str, list[Any]] = {}
-    for each in tcp_sockets(_OPEN):
-        address = ip_address(each["idiag_src"])
-        if each["idiag_uid"] == directory.owner and any(address in network for network in ranges):
-            held.setdefault(each["idiag_dst"], []).append(each)
-    share = fair_share(map(len, held.values()), most)
-    end_tcp([each for sockets in held.values() for each in sockets[share:]])
+    by_client: dict[str, list[Any]] = {}
+    for connection in tcp_sockets(_OPEN):
+        address = ip_address(connection["idiag_src"])
+        if connection["idiag_uid"] == directory.owner and any(address in network for network in ranges):
+            by_client.setdefault(connection["idiag_dst"], []).append(connection)
+    share = fair_share(map(len, by_client.values()), most)
+    end_tcp([connection for connections in by_client.values() for connection in connections[share:]])
 
 
 def fair_share(counts: Iterable[int], most: int) -> int:

@@ -47,12 +47,12 @@ class Relay(Component[RelayState, RelayChange]):
     def read(self) -> RelayState:
         notes: list[str] = []
         hidden: list[str] = []
-        haproxies = tuple(self._read(each, notes, hidden) for each in self._directories())
-        running = any(each.running for each in haproxies)
+        haproxies = tuple(self._read(directory, notes, hidden) for directory in self._directories())
+        running = any(haproxy.running for haproxy in haproxies)
         pods = () if self._launch else pod_directories(self._run_dir)
         return RelayState(
             haproxies,
-            gone=tuple(one.path for one in pods if one.is_gone()),
+            gone=tuple(pod.path for pod in pods if pod.is_gone()),
             stray=not (self._launch and running) and self._launched_processes(),
             notes=tuple(f"relay: {note}" for note in notes),
             unreadable=hidden[-1] if hidden else "",
@@ -66,7 +66,7 @@ class Relay(Component[RelayState, RelayChange]):
         change = self._towards(actual, (*desired.listeners, *others))
         # To stop HAProxy adds nothing.
         steps = tuple(step for step in change.steps if step.action != "stop")
-        return replace(change, steps=steps, leaving=frozenset(each.bind for each in others), gone=())
+        return replace(change, steps=steps, leaving=frozenset(listener.bind for listener in others), gone=())
 
     def apply(self, diff: RelayChange) -> str:
         """Apply it, but for listeners that can't be bound: for one, HAProxy refuses a whole configuration."""
@@ -96,7 +96,7 @@ class Relay(Component[RelayState, RelayChange]):
                     self._install(self._directory(step.haproxy), change.listeners)
                 except ApplyError as error:
                     failed.append(f"{step.haproxy.pod}: {error}" if step.haproxy.pod else str(error))
-        if failed and len(failed) >= sum(each.running for each in diff.before.haproxies):
+        if failed and len(failed) >= sum(haproxy.running for haproxy in diff.before.haproxies):
             raise ApplyError("\n".join(failed))
         if not self._launch:
             self._steer()
@@ -122,8 +122,8 @@ class Relay(Component[RelayState, RelayChange]):
         list decides alone; if HAProxy's answer is unusable, that list, and whether it ends a connection.
         """
         wanted = {listener.bind: listener.load_balancer for listener in desired.listeners}
-        ready = (_ready(self._directory(each), wanted) for each in actual.haproxies if wanted)
-        return {bind: health for each in ready for bind, health in each.items()}
+        ready = (_ready(self._directory(haproxy), wanted) for haproxy in actual.haproxies if wanted)
+        return {bind: health for listening in ready for bind, health in listening.items()}
 
     def leave(self) -> None:
         """Remove what is left; a relay pod that runs keeps the empty configuration."""
@@ -138,30 +138,30 @@ class Relay(Component[RelayState, RelayChange]):
 
     def port_holders(self) -> dict[Endpoint, int]:
         """Return who has ports that the relay can't have: on every address, or in a range of the relay."""
-        uids = [uid for each in self._directories() if (uid := each.owner) is not None]
+        uids = [uid for directory in self._directories() if (uid := directory.owner) is not None]
         holders = ports.port_holders(ports.port_sockets(), uids[-1] if uids else os.geteuid())
         return {
             endpoint: holder
             for endpoint, holder in holders.items()
-            if endpoint.address.is_unspecified or any(endpoint.address in each for each in self._ranges)
+            if endpoint.address.is_unspecified or any(endpoint.address in network for network in self._ranges)
         }
 
     def statistics(self) -> tuple[ServerState, ...] | Unreachable:
         """Return each listener's server as the youngest HAProxy that answers sees it, or why none answers."""
-        found = Unreachable(str(self._run_dir / "relay"), Silence.ABSENT)
+        unreachable = Unreachable(str(self._run_dir / "relay"), Silence.ABSENT)
         for directory in reversed(self._directories()):
             servers = haproxy_sockets.read_servers(directory.stats_socket)
             if not isinstance(servers, Unreachable):
                 return servers
-            found = servers
-        return found
+            unreachable = servers
+        return unreachable
 
     def _directories(self) -> list[RunDirectory]:
         """Return those of the HAProxies that may serve, the youngest last."""
         if self._launch:
             return [self._launched]
-        found = pod_directories(self._run_dir)
-        return [each for each in found if not each.is_ending() and not each.is_gone()]
+        pods = pod_directories(self._run_dir)
+        return [pod for pod in pods if not pod.is_ending() and not pod.is_gone()]
 
     def _directory(self, haproxy: HaproxyState) -> RunDirectory:
         return self._launched if self._launch else RunDirectory(Path(haproxy.directory), of_pod=True)
@@ -177,13 +177,13 @@ class Relay(Component[RelayState, RelayChange]):
             notes.append(str(error))
         except ValueError as error:
             notes.append(f"{directory.config}: {error}; the whole file will be written again")
-        found = haproxy_sockets.read_processes(directory.master_socket)
+        master = haproxy_sockets.read_processes(directory.master_socket)
         serving = haproxy_sockets.read_worker(directory.stats_socket)
-        silences = [each for each in (found, serving) if isinstance(each, Unreachable)]
+        silences = [answer for answer in (master, serving) if isinstance(answer, Unreachable)]
         notes += [str(silent) for silent in silences if silent.why.is_running]
-        if isinstance(found, Unreachable) and found.why is Silence.FORBIDDEN:
-            hidden.append(str(found))
-        running = not isinstance(found, Unreachable)
+        if isinstance(master, Unreachable) and master.why is Silence.FORBIDDEN:
+            hidden.append(str(master))
+        running = not isinstance(master, Unreachable)
         digest = None if text is None else haproxy_config.digest(text)
         active = None
         if not isinstance(serving, Unreachable):
@@ -221,8 +221,8 @@ class Relay(Component[RelayState, RelayChange]):
         return taken
 
     def _why_no_pod(self) -> str:
-        held = self._ports.hold({HEALTH}).get(HEALTH)
-        hint = f" {HEALTH}, which it needs, is held by a process of {held}." if held else ""
+        holder = self._ports.hold({HEALTH}).get(HEALTH)
+        hint = f" {HEALTH}, which it needs, is held by a process of {holder}." if holder else ""
         return (
             f"no relay pod's HAProxy answers in {self._run_dir}/relay; until one does, nothing is relayed."
             f"{hint} See its log: kubectl -n nodeagent logs ds/nodeagent-relay. Without the DaemonSet "

@@ -123,11 +123,11 @@ def render(listeners: Iterable[Listener], options: RelayOptions | None = None) -
     admission = _admission(ordered, options)
     shares = Counter(listener.load_balancer.namespace for listener in ordered)
     sections = [head]
-    for each in ordered:
-        of_namespace = -(-shares[each.load_balancer.namespace] // _CHECKS_OF_A_NAMESPACE)
+    for listener in ordered:
+        of_namespace = -(-shares[listener.load_balancer.namespace] // _CHECKS_OF_A_NAMESPACE)
         pace = max(1, -(-len(ordered) // _CHECKS_PER_SECOND), of_namespace)
         interval = f"inter {max(_LEAST_INTERVAL, pace)}s fastinter {pace}s downinter {pace}s fall 3 rise 1"
-        sections.append(_section(each, admission, interval))
+        sections.append(_section(listener, admission, interval))
     text = "\n".join(sections)
     return text.replace("global\n", f"global\n    description nodeagent-{digest(text)}\n", 1)
 
@@ -152,7 +152,9 @@ def parse_proxy_name(name: str) -> tuple[ObjectRef, Endpoint] | None:
 
 
 def _admission(listeners: Iterable[Listener], options: RelayOptions) -> str:
-    own: set[IPAddress] = {each.node_address for each in listeners if each.node_address is not None}
+    own: set[IPAddress] = {
+        listener.node_address for listener in listeners if listener.node_address is not None
+    }
     nodes = (options.ipv4, options.ipv6, *STEERING_SOURCES.values(), *sorted(own, key=sort_key))
     exempt = " ".join(map(str, nodes))
     others = options.max_connections - options.max_connections // 8  # an eighth is reserved for the node
@@ -175,9 +177,9 @@ def _section(listener: Listener, admission: str, intervals: str) -> str:
     for endpoint in (listener.bind, listener.server):
         if not 0 < endpoint.port < 65536:
             raise _refusal(listener, f"{endpoint.port} is not a TCP port")
-    for each in (address, listener.server.address, node):
-        if isinstance(each, IPv6Address) and each.scope_id is not None:
-            raise _refusal(listener, f"{each} is bound to an interface")
+    for ip in (address, listener.server.address, node):
+        if isinstance(ip, IPv6Address) and ip.scope_id is not None:
+            raise _refusal(listener, f"{ip} is bound to an interface")
     name = f"{ref.namespace}_{ref.name}_{address}_{listener.bind.port}"
     lines = [f"listen {name}", f"    bind {listener.bind}", admission.rstrip("\n")]
     if node is not None:

@@ -114,11 +114,11 @@ def read_processes(path: PurePath) -> Processes | Unreachable:
     """Return them; while the master executes itself again, the query is repeated."""
     deadline = time.monotonic() + ASK_SECONDS
     while True:
-        found = _parsed(path, "show proc", max(0.0, deadline - time.monotonic()), _processes)
-        if not isinstance(found, Unreachable) or found.why is not Silence.CUT:
-            return found
+        answer = _parsed(path, "show proc", max(0.0, deadline - time.monotonic()), _processes)
+        if not isinstance(answer, Unreachable) or answer.why is not Silence.CUT:
+            return answer
         if time.monotonic() + _PAUSE_SECONDS >= deadline:
-            return found
+            return answer
         time.sleep(_PAUSE_SECONDS)
 
 
@@ -209,7 +209,7 @@ def read_servers(path: PurePath) -> tuple[ServerState, ...] | Unreachable:
 
 def _servers(answer: str) -> tuple[ServerState, ...]:
     frontends: dict[str, tuple[int, int]] = {}
-    found = []
+    states = []
     lines = answer.removeprefix("# ").splitlines()
     if len(lines) > _MOST_ROWS or lines[0].count(",") > _MOST_COLUMNS:
         raise ValueError(f"{len(lines)} rows of {lines[0].count(',')} columns")
@@ -226,5 +226,5 @@ def _servers(answer: str) -> tuple[ServerState, ...]:
         connections, rejected = frontends.get(row["pxname"], (0, 0))
         check = ": ".join(word for word in words if word)
         up = row["status"].startswith("UP")  # "UP 1/3" is a server on its way down that still serves
-        found.append(ServerState(bind, load_balancer, up, row["status"], check, connections, rejected))
-    return tuple(sorted(found, key=lambda state: state.bind.sort_key()))
+        states.append(ServerState(bind, load_balancer, up, row["status"], check, connections, rejected))
+    return tuple(sorted(states, key=lambda state: state.bind.sort_key()))

@@ -57,35 +57,35 @@ def listening_sockets() -> tuple[PortSocket, ...]:
 
 
 def _sockets(*states: int) -> tuple[PortSocket, ...]:
-    found: tuple[PortSocket, ...] = ()
+    sockets: tuple[PortSocket, ...] = ()
     try:
-        found = tuple(
+        sockets = tuple(
             PortSocket(
-                endpoint=Endpoint(ip_address(each["idiag_src"]), each["idiag_sport"]),
-                uid=each["idiag_uid"],
-                v6only=bool(each.get_attr("INET_DIAG_SKV6ONLY")),
-                listening=each["idiag_state"] == _LISTEN,
+                endpoint=Endpoint(ip_address(message["idiag_src"]), message["idiag_sport"]),
+                uid=message["idiag_uid"],
+                v6only=bool(message.get_attr("INET_DIAG_SKV6ONLY")),
+                listening=message["idiag_state"] == _LISTEN,
             )
-            for each in tcp_sockets(states)
+            for message in tcp_sockets(states)
         )
     except Exception as error:  # noqa: BLE001 - for whatever reason, /proc shows them, too
         _LOG.debug("Could not use sock_diag", extra={"fields": {"err": repr(error)}})
-    return found or from_tables(Path("/proc/thread-self/net"))
+    return sockets or from_tables(Path("/proc/thread-self/net"))
 
 
 def from_tables(proc_net: Path) -> tuple[PortSocket, ...]:
     """Return the listening sockets by /proc/net/tcp and tcp6, which don't show IPV6_V6ONLY."""
-    found = []
+    sockets = []
     for name in ("tcp", "tcp6"):
         with suppress(FileNotFoundError):
             for row in map(str.split, (proc_net / name).read_text(encoding="ascii").splitlines()[1:]):
                 if row[3] == _LISTEN_IN_PROC:
-                    text, _, port = row[1].rpartition(":")
+                    digits, _, port = row[1].rpartition(":")
                     # Words of 32 bits, each in the machine's byte order: little-endian wherever it runs.
-                    words = (bytes.fromhex(text[at : at + 8])[::-1] for at in range(0, len(text), 8))
+                    words = (bytes.fromhex(digits[at : at + 8])[::-1] for at in range(0, len(digits), 8))
                     endpoint = Endpoint(ip_address(b"".join(words)), int(port, 16))
-                    found.append(PortSocket(endpoint, int(row[7])))
-    return tuple(found)
+                    sockets.append(PortSocket(endpoint, int(row[7])))
+    return tuple(sockets)
 
 
 def port_holders(sockets: Iterable[PortSocket], relay_uid: int) -> dict[Endpoint, int]:
@@ -95,25 +95,25 @@ def port_holders(sockets: Iterable[PortSocket], relay_uid: int) -> dict[Endpoint
     same user (inet_csk_get_port()). A wildcard counts for every user, and a `::` that is not IPV6_V6ONLY
     (nginx's are) for both families.
     """
-    found: dict[Endpoint, int] = {}
-    for each in sockets:
-        address, port = _plain(each.endpoint.address), each.endpoint.port
-        if address == _ANY6 and not each.v6only:
-            found.setdefault(Endpoint(_ANY4, port), each.uid)
-        if address in (_ANY4, _ANY6) or each.uid != relay_uid:
-            found[Endpoint(address, port)] = each.uid
-    return found
+    holders: dict[Endpoint, int] = {}
+    for sock in sockets:
+        address, port = _plain(sock.endpoint.address), sock.endpoint.port
+        if address == _ANY6 and not sock.v6only:
+            holders.setdefault(Endpoint(_ANY4, port), sock.uid)
+        if address in (_ANY4, _ANY6) or sock.uid != relay_uid:
+            holders[Endpoint(address, port)] = sock.uid
+    return holders
 
 
 def held_by(sockets: Iterable[PortSocket], uid: int) -> frozenset[Endpoint]:
     """Return the addresses and ports on which only sockets of this user listen. Pure."""
     own: set[Endpoint] = set()
     others: set[Endpoint] = set()
-    for each in sockets:
-        endpoint = Endpoint(_plain(each.endpoint.address), each.endpoint.port)
-        if each.uid != uid:
+    for sock in sockets:
+        endpoint = Endpoint(_plain(sock.endpoint.address), sock.endpoint.port)
+        if sock.uid != uid:
             others.add(endpoint)
-        elif each.listening:
+        elif sock.listening:
             own.add(endpoint)
     return frozenset(own - others)
 
@@ -171,13 +171,13 @@ class HeldPorts:
 
 def unbindable(endpoints: Iterable[Endpoint]) -> tuple[tuple[Endpoint, int], ...]:
     """Return the endpoints that can't be bound here, with the error number."""
-    found = []
+    refused = []
     for endpoint in sorted(set(endpoints), key=Endpoint.sort_key):
         with _attempt(endpoint) as (_, reason):
             # Without the capability for low ports, a bind that is denied here says nothing about HAProxy's.
             if reason not in {0, errno.EACCES}:
-                found.append((endpoint, reason))
-    return tuple(found)
+                refused.append((endpoint, reason))
+    return tuple(refused)
 
 
 @contextmanager

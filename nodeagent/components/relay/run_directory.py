@@ -160,10 +160,10 @@ def pod_directories(run_dir: Path) -> list[RunDirectory]:
     """Return those of all relay pods that are or were on this node, the youngest last."""
     try:
         with os.scandir(run_dir / "relay") as entries:
-            paths = [Path(one.path) for one in entries if one.is_dir(follow_symlinks=False)]
+            paths = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []
-    return sorted((RunDirectory(each, of_pod=True) for each in paths), key=lambda directory: directory.age)
+    return sorted((RunDirectory(path, of_pod=True) for path in paths), key=lambda directory: directory.age)
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -223,7 +223,7 @@ class RelayWatch:
         self._epoll.close()
 
     def drain(self) -> str:
-        directories = {each.path: each for each in self._directories()}
+        directories = {directory.path: directory for directory in self._directories()}
         for path in self._connections.keys() - directories.keys():
             self._connections.pop(path).close()
         self._silent = {path: at for path, at in self._silent.items() if path in directories}
@@ -242,8 +242,8 @@ class RelayWatch:
             wait = _RETURN_SECONDS if directory.master_socket.exists() else 0.0
             self._silent[path] = time.monotonic() + wait
         ends_at = self._silent.setdefault(path, math.inf)
-        if found := self._connected(directory):
-            self._connections[path] = found
+        if opened := self._connected(directory):
+            self._connections[path] = opened
             del self._silent[path]
             return f"{name} answers" if ends_at == math.inf else f"{name} stopped, or was reloaded"
         if time.monotonic() >= ends_at:

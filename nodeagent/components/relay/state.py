@@ -52,19 +52,19 @@ class RelayState:
     @property
     def serving(self) -> HaproxyState | None:
         """The HAProxy at which new connections are to arrive: the youngest that runs its file."""
-        return next((each for each in reversed(self.haproxies) if each.current), None)
+        return next((haproxy for haproxy in reversed(self.haproxies) if haproxy.current), None)
 
     @property
     def listeners(self) -> tuple[Listener, ...]:
         """All that any of them has in its file, the youngest's first for each endpoint."""
-        found = {one.bind: one for each in self.haproxies for one in each.listeners}
-        return tuple(sorted(found.values(), key=lambda listener: listener.bind.sort_key()))
+        by_bind = {listener.bind: listener for haproxy in self.haproxies for listener in haproxy.listeners}
+        return tuple(sorted(by_bind.values(), key=lambda listener: listener.bind.sort_key()))
 
     @property
     def expected_mark(self) -> str:
         """What `mark` of the serving one says when new connections arrive there."""
-        running = [each for each in self.haproxies if each.running]
-        group = [str(each.started) for each in running] if len(running) > 1 else []
+        running = [haproxy for haproxy in self.haproxies if haproxy.running]
+        group = [str(haproxy.started) for haproxy in running] if len(running) > 1 else []
         digest = self.serving.active_digest if self.serving else None
         return " ".join((digest or "", *group))
 
@@ -107,8 +107,8 @@ class RelayChange(Diff):
         befores = [step.haproxy.listeners for step in self.steps if step.action != "steer"]
         for listeners in befores or ([()] if self.awaited else []):
             before, after = {*listeners}, {*self.listeners}
-            yield from (f"- {_line(each)}" for each in listeners if each not in after)
-            yield from (f"+ {_line(each)}" for each in self.listeners if each not in before)
+            yield from (f"- {_line(listener)}" for listener in listeners if listener not in after)
+            yield from (f"+ {_line(listener)}" for listener in self.listeners if listener not in before)
         for step in self.steps:
             pod = f" of {step.haproxy.pod}" if step.haproxy.pod else ""
             action = "steer new connections to" if step.action == "steer" else step.action
@@ -120,7 +120,7 @@ class RelayChange(Diff):
 
 def difference(state: RelayState, wanted: tuple[Listener, ...], digest: str, *, launch: bool) -> RelayChange:
     """Return what leads to the listeners, whose rendering has this digest."""
-    towards = (_step(state, each, wanted, digest, launch=launch) for each in state.haproxies)
+    towards = (_step(state, haproxy, wanted, digest, launch=launch) for haproxy in state.haproxies)
     steps = [step for step in towards if step]
     serving = state.serving
     if not launch:
@@ -128,7 +128,7 @@ def difference(state: RelayState, wanted: tuple[Listener, ...], digest: str, *, 
             steps.append(Step(HaproxyState(PurePath()), "stop", "nodeagent launched it"))
         if not steps and serving is not None and serving.mark != state.expected_mark:
             steps.append(Step(serving, "steer"))
-    awaited = bool(wanted) and not any(each.running for each in state.haproxies) and not launch
+    awaited = bool(wanted) and not any(haproxy.running for haproxy in state.haproxies) and not launch
     return RelayChange(state, wanted, tuple(steps), gone=state.gone, awaited=awaited)
 
 
@@ -152,5 +152,5 @@ def _step(
 
 def _line(listener: Listener) -> str:
     proxy = f"PROXY {listener.proxy}" if listener.proxy else "without PROXY"
-    text = f"listen {listener.bind} -> {listener.server} {proxy} ({listener.load_balancer})"
-    return text if listener.node_address is None else f"{text} node as {listener.node_address}"
+    line = f"listen {listener.bind} -> {listener.server} {proxy} ({listener.load_balancer})"
+    return line if listener.node_address is None else f"{line} node as {listener.node_address}"

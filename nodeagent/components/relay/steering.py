@@ -75,7 +75,7 @@ def responds(endpoint: Endpoint) -> bool:
 
 
 def _shared(endpoints: AbstractSet[Endpoint]) -> dict[Endpoint, int]:
-    count = Counter(each.endpoint for each in listening_sockets())
+    count = Counter(sock.endpoint for sock in listening_sockets())
     return {endpoint: count[endpoint] for endpoint in endpoints if count[endpoint] > 1}
 
 
@@ -85,19 +85,19 @@ def _steer(
     """Try the indexes of these groups, the last first; return the groups for which none is verified."""
     left = set(groups)
     for index in reversed(range(max(groups.values()))):
-        tried = [each for each in left & own.keys() if index < groups[each]]
+        tried = [endpoint for endpoint in left & own.keys() if index < groups[endpoint]]
         # The kernel chooses the socket with this index in each group.
         instruction = ctypes.create_string_buffer(_INSTRUCTION.pack(_RETURN, 0, 0, index))
-        for each in tried:
+        for endpoint in tried:
             program = _PROGRAM.pack(1, ctypes.addressof(instruction))
-            own[each].setsockopt(socket.SOL_SOCKET, _ATTACH, program)
+            own[endpoint].setsockopt(socket.SOL_SOCKET, _ATTACH, program)
         for first in range(0, len(tried), _AT_ONCE):
             left -= _arriving(tried[first : first + _AT_ONCE], stats_socket)
     # If one has ended meanwhile, a hash may have led the connection here.
     now = _shared(groups.keys())
-    left |= {each for each in groups if now.get(each) != groups[each]}
-    for each in left & own.keys():
-        own[each].setsockopt(socket.SOL_SOCKET, _DETACH, 0)
+    left |= {endpoint for endpoint in groups if now.get(endpoint) != groups[endpoint]}
+    for endpoint in left & own.keys():
+        own[endpoint].setsockopt(socket.SOL_SOCKET, _DETACH, 0)
     return frozenset(left)
 
 
@@ -105,18 +105,18 @@ def _arriving(endpoints: Collection[Endpoint], stats_socket: PurePath) -> set[En
     """Connect to each; return those whose connection is one of HAProxy's sessions."""
     with ExitStack() as stack:
         sources = {}
-        for each in endpoints:
-            sources[each] = stack.enter_context(_connected(each)).getsockname()[:2]
-        found: set[tuple[str, int]] = set()
+        for endpoint in endpoints:
+            sources[endpoint] = stack.enter_context(_connected(endpoint)).getsockname()[:2]
+        clients: set[tuple[str, int]] = set()
         for pause in _PAUSES:
             time.sleep(pause)
             sessions = ask(stats_socket, "show sess", _SECONDS, _MOST_BYTES)
             if isinstance(sessions, Unreachable):
                 raise OSError(str(sessions))
-            found = {(address, int(port)) for address, port in _SESSION.findall(sessions)}
-            if found.issuperset(sources.values()):
+            clients = {(address, int(port)) for address, port in _SESSION.findall(sessions)}
+            if clients.issuperset(sources.values()):
                 break
-        return {each for each, source in sources.items() if source in found}
+        return {endpoint for endpoint, source in sources.items() if source in clients}
 
 
 def _connected(endpoint: Endpoint) -> socket.socket:
@@ -141,11 +141,11 @@ def _sockets_of(stats_socket: PurePath) -> Iterator[dict[Endpoint, socket.socket
                 connection, 1 << 16, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
             )
             arrived += len(descriptors)
-            for each in descriptors:
+            for descriptor in descriptors:
                 try:
-                    sockets.append(stack.enter_context(socket.socket(fileno=each)))
+                    sockets.append(stack.enter_context(socket.socket(fileno=descriptor)))
                 except OSError:
-                    os.close(each)  # it is not a socket
+                    os.close(descriptor)  # it is not a socket
             if not descriptors or flags & socket.MSG_CTRUNC:
                 raise OSError(f"{stats_socket}: {arrived} of {count} descriptors arrived")
             try:
@@ -153,8 +153,8 @@ def _sockets_of(stats_socket: PurePath) -> Iterator[dict[Endpoint, socket.socket
             except (BrokenPipeError, ConnectionResetError):
                 continue  # HAProxy does not wait for this after the last ones
         yield {
-            Endpoint(ip_address(name[0]), name[1]): each
-            for each in sockets
-            if each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM
-            for name in [each.getsockname()]
+            Endpoint(ip_address(name[0]), name[1]): sock
+            for sock in sockets
+            if sock.family in (socket.AF_INET, socket.AF_INET6) and sock.type == socket.SOCK_STREAM
+            for name in [sock.getsockname()]
         }
