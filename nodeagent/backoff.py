@@ -92,7 +92,7 @@ class SubjectBackoff(Generic[_Subject]):
         """Note a write that others caused, also if it did not last; return the seconds until the next one."""
         now = self._clock()
         known = self._writes
-        self._writes = {each: known[each] for each in known if now - known[each].writes[-1] < self._forget}
+        self._writes = {key: known[key] for key in known if now - known[key].writes[-1] < self._forget}
         wait = self._writes.setdefault(subject, _Wait())
         wait.writes = (*wait.writes, now)[-self._limit :]
         if wait.count or (len(wait.writes) == self._limit and now - wait.writes[0] <= self._window):
@@ -105,12 +105,12 @@ class SubjectBackoff(Generic[_Subject]):
 
     def waiting(self) -> Mapping[_Subject, float]:
         """Return what waits now, and until when."""
-        now, found = self._clock(), dict[_Subject, float]()
+        now, until = self._clock(), dict[_Subject, float]()
         for known in (self._failures, self._writes):
             for subject, wait in known.items():
                 if wait.until > now:
-                    found[subject] = max(wait.until, found.get(subject, 0.0))
-        return found
+                    until[subject] = max(wait.until, until.get(subject, 0.0))
+        return until
 
     @property
     def failing(self) -> AbstractSet[_Subject]:

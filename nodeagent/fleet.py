@@ -90,8 +90,8 @@ def _silence(node: _Object | None) -> str:
 
 
 def _is_running(pod: _Object) -> bool:
-    ours = (one for one in pod.status.container_statuses if one.name in {AGENT, RELAY})
-    return any(one.state.get("running") for one in ours)
+    ours = (container for container in pod.status.container_statuses if container.name in {AGENT, RELAY})
+    return any(container.state.get("running") for container in ours)
 
 
 def _trouble(pod: _Object) -> str:
@@ -109,8 +109,10 @@ def _trouble(pod: _Object) -> str:
     if lines:
         return "; ".join(lines)
     if pod.status.phase != "Running":
-        scheduled = next((one.message for one in pod.status.conditions if one.status == "False"), "")
-        words = pod.status.reason or pod.status.message or scheduled
+        unmet = next(
+            (condition.message for condition in pod.status.conditions if condition.status == "False"), ""
+        )
+        words = pod.status.reason or pod.status.message or unmet
         return f"pod is {pod.status.phase or 'new'}" + (f": {words}" if words else "")
     return ""
 
@@ -162,9 +164,9 @@ def _judged(node: str, answer: bytes, pod: _Object | None = None, relay: _Object
     name = pod.metadata.name if pod else ""
     if len(answer) > _LONGEST_ANSWER:
         return NodeRow(node, "unreadable", f"its answer has more than {_LONGEST_ANSWER} bytes", pod=name)
-    line, _, text = answer.partition(b"\n")
+    line, _, content = answer.partition(b"\n")
     try:
-        uptime, status = float(line.split()[0]), parse_status(text)
+        uptime, status = float(line.split()[0]), parse_status(content)
     except (ValueError, IndexError, MsgspecError, RecursionError) as error:
         why = f"this version of nodeagent can't read its status: {one_line(error)[:_LONGEST_REASON]}"
         return NodeRow(node, "unreadable", why, pod=name)
@@ -181,8 +183,8 @@ def _judged(node: str, answer: bytes, pod: _Object | None = None, relay: _Object
     ]
     drifted += [f"{key}: another program keeps reverting repairs" for key in status.conflicts]
     if not (not_ready or drifted):
-        pods = (each for each in (pod, relay) if each and _trouble(each))
-        not_ready = [f"{each.metadata.name}: {_trouble(each)}" for each in pods][:1]
+        pods = (daemon for daemon in (pod, relay) if daemon and _trouble(daemon))
+        not_ready = [f"{daemon.metadata.name}: {_trouble(daemon)}" for daemon in pods][:1]
     since = None if status.last_sync_seconds is None else status.last_sync_seconds + age
     return NodeRow(
         node,
@@ -272,7 +274,7 @@ def _listed(connection: Connection, resource: Resource, rows: list[NodeRow]) -> 
     """Return the collection's objects; those that can't be read become rows."""
     values = read_list(connection, resource).items.values()
     rows += [
-        NodeRow(each.where, "unreadable", each.reason) for each in values if isinstance(each, Unreadable)
+        NodeRow(value.where, "unreadable", value.reason) for value in values if isinstance(value, Unreadable)
     ]
     return [value for value in values if isinstance(value, _Object)]
 

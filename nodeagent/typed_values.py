@@ -26,8 +26,8 @@ def from_json(text: bytes | bytearray | str | msgspec.Raw, expected: type[_Value
 
     Raises msgspec.MsgspecError, which says where, or RecursionError: it is nested too deeply.
     """
-    found: _Value = _decoder(expected).decode(text)
-    return found
+    decoded: _Value = _decoder(expected).decode(text)
+    return decoded
 
 
 def from_plain(
@@ -58,19 +58,19 @@ def plain_words(error: Exception) -> str:
     """Return what `from_json` and `from_plain` raised, without names of types that only a program knows."""
 
     def kinds(names: str) -> str:
-        found = [_KINDS.get(name, name) for name in names.split(" | ") if names == "null" or name != "null"]
-        return " or ".join(found)
+        types = [_KINDS.get(name, name) for name in names.split(" | ") if names == "null" or name != "null"]
+        return " or ".join(types)
 
     def expected(match: re.Match[str]) -> str:
-        got = f", not {kinds(match[3])}" if match[3] else ""
-        return f"must be {kinds(match[1])}{match[2]}{got}"
+        actual = f", not {kinds(match[3])}" if match[3] else ""
+        return f"must be {kinds(match[1])}{match[2]}{actual}"
 
-    text = _MISSING.sub(r"\1 is missing", _EXPECTED.sub(expected, str(error)))
-    text = text.replace("a whole number, not a number", "a whole number of at most 18 digits")
-    text = text.removeprefix("JSON is malformed: ").replace("Input data was truncated", "it ends too early")
-    place = _PLACE.search(text)
-    text = _PLACE.sub("", text)
-    return f"{place[1]}: {text}" if place and place[1] else text
+    words = _MISSING.sub(r"\1 is missing", _EXPECTED.sub(expected, str(error)))
+    words = words.replace("a whole number, not a number", "a whole number of at most 18 digits")
+    words = words.removeprefix("JSON is malformed: ").replace("Input data was truncated", "it ends too early")
+    place = _PLACE.search(words)
+    words = _PLACE.sub("", words)
+    return f"{place[1]}: {words}" if place and place[1] else words
 
 
 def parse_bool(text: str) -> bool:
@@ -83,11 +83,11 @@ def parse_bool(text: str) -> bool:
 
 
 def _decoder(expected: Any) -> msgspec.json.Decoder[Any]:  # noqa: ANN401 - types, and `list[...]` of them
-    found = _decoders.get(expected)
-    if found is None:
+    decoder = _decoders.get(expected)
+    if decoder is None:
         with _preparing:
-            found = _decoders.setdefault(expected, msgspec.json.Decoder(expected))
-    return found
+            decoder = _decoders.setdefault(expected, msgspec.json.Decoder(expected))
+    return decoder
 
 
 _Equal = TypeVar("_Equal", bound=Hashable)

@@ -46,15 +46,15 @@ class _Loader(yaml.CSafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
         """Return what the mapping holds. Raises yaml.YAMLError if a key is in it twice: which is meant?"""
-        made: dict[Any, Any] = super().construct_mapping(node, deep)
-        if len(made) < len(node.value):
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        if len(mapping) < len(node.value):
             seen: set[Any] = set()
             for key, _ in node.value:
                 if (value := self.construct_object(key)) in seen:
-                    text = f"{key.value!r} is given twice"
-                    raise yaml.MarkedYAMLError(problem=text, problem_mark=key.start_mark)
+                    problem = f"{key.value!r} is given twice"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
                 seen.add(value)
-        return made
+        return mapping
 
 
 _Loader.add_implicit_resolver(f"{_TAG}float", _NUMBER, list("-+0123456789"))

@@ -213,7 +213,7 @@ class DnsServer(_Text):
         try:
             return Endpoint(ip_address(str(self)), DNS_PORT)
         except ValueError:
-            found = ListenAddress.parse(self).endpoint
-            if found is None:
+            endpoint = ListenAddress.parse(self).endpoint
+            if endpoint is None:
                 raise
-            return found
+            return endpoint

@@ -60,8 +60,8 @@ def _problems(node: yaml.Node, expected: Any, key: str) -> Iterator[tuple[int, s
         yield from _list_problems(node, get_args(expected)[0], key)
     elif get_origin(expected) is Literal:
         if not isinstance(node, yaml.ScalarNode) or node.value not in get_args(expected):
-            given = repr(node.value) if isinstance(node, yaml.ScalarNode) else "this"
-            yield _line(node), key, f"{given} is not one of {', '.join(get_args(expected))}"
+            value = repr(node.value) if isinstance(node, yaml.ScalarNode) else "this"
+            yield _line(node), key, f"{value} is not one of {', '.join(get_args(expected))}"
     else:
         try:
             _convert(node, expected)
@@ -118,7 +118,7 @@ def _mapping_problems(
 
 def _suggestion(name: str, known: dict[str, msgspec.structs.FieldInfo]) -> str:
     spelt = {key.lower(): key for key in known}
-    near = [spelt[found] for found in difflib.get_close_matches(name.lower().replace("_", ""), spelt, n=1)]
+    near = [spelt[match] for match in difflib.get_close_matches(name.lower().replace("_", ""), spelt, n=1)]
     return f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
 
 
@@ -201,14 +201,14 @@ class ConfigFile:
         try:
             config = read_config(self.path)
         except ConfigError as error:
-            said, self._unreadable = self._unreadable, isinstance(error.__cause__, OSError)
+            reported, self._unreadable = self._unreadable, isinstance(error.__cause__, OSError)
             if self._unreadable:
                 self._seen = None  # it may be readable the next time
-                if said and not at_once:
+                if reported and not at_once:
                     return False
             raise
         self._unreadable = False
-        before, after = (msgspec.to_builtins(one, enc_hook=str) for one in (self.config, config))
+        before, after = (msgspec.to_builtins(edition, enc_hook=str) for edition in (self.config, config))
         options = [(*key.partition("."), key) for key in sorted(fixed.options)]
         moved = [key for section, _, name, key in options if before[section][name] != after[section][name]]
         if moved:
@@ -225,18 +225,18 @@ class ConfigFile:
         A missing file is not a change; its return is. A file that was written to less than a second ago has
         not changed yet, unless `at_once`: half of it can be a valid configuration, too.
         """
-        now = self._stamp()
-        if now is None or now == self._seen:
+        stamp = self._stamp()
+        if stamp is None or stamp == self._seen:
             return False
-        _, _, written_ns = now
+        _, _, written_ns = stamp
         if not at_once and 0 <= self._clock() - written_ns / 1e9 < _SETTLE_SECONDS:
             return False
-        self._seen = now
+        self._seen = stamp
         return True
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
-            found = self.path.stat() if self.path else None
+            status = self.path.stat() if self.path else None
         except OSError:
-            found = None
-        return found and (found.st_ino, found.st_size, found.st_mtime_ns)
+            status = None
+        return status and (status.st_ino, status.st_size, status.st_mtime_ns)

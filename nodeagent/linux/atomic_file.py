@@ -83,9 +83,9 @@ def _copy_metadata(like: Path, target: int) -> None:
 
 def _copy_attributes(source: int, target: int) -> None:
     wanted = _attributes(source)
-    given = _attributes(target)
+    present = _attributes(target)
     # Equal ones are left unchanged: a label that the directory set already needs no right to relabel.
-    for name, value in wanted.items() - given.items():
+    for name, value in wanted.items() - present.items():
         try:
             os.setxattr(target, name, value)
         except OSError as error:
@@ -93,7 +93,7 @@ def _copy_attributes(source: int, target: int) -> None:
             # write it (cap_inode_setxattr()). An active module says EACCES.
             if not name.startswith("security.") or error.errno not in {errno.EPERM, errno.EOPNOTSUPP}:
                 raise
-    if _ACL in given and _ACL not in wanted:
+    if _ACL in present and _ACL not in wanted:
         os.removexattr(target, _ACL)  # from the directory's default ACL
 
 

@@ -89,26 +89,26 @@ class Netlink:
         """Return the interface, or None. Asks only for it: a node has hundreds, one per pod."""
         try:
             with _explained(f"show {name}"):
-                (found,) = self._route.link("get", index=_index(name))
+                (message,) = self._route.link("get", index=_index(name))
         except NetlinkRefusedError as error:
             if error.errno == ENODEV:
                 return None
             raise
         return Link(
-            kind=found.get(("linkinfo", "kind")) or "",
-            alias=found.get("ifalias") or "",
-            up=bool(found["flags"] & _IFF_UP),
+            kind=message.get(("linkinfo", "kind")) or "",
+            alias=message.get("ifalias") or "",
+            up=bool(message["flags"] & _IFF_UP),
         )
 
     def addresses(self) -> list[KernelAddress]:
         """Return all addresses of both families, as they were at one moment."""
         for _ in range(_LISTINGS):
             with _explained("list the addresses"):
-                found = list(self._route.addr("dump"))
-            if not any(each["header"]["flags"] & _DUMP_INTERRUPTED for each in found):
+                dump = list(self._route.addr("dump"))
+            if not any(entry["header"]["flags"] & _DUMP_INTERRUPTED for entry in dump):
                 names = dict(socket.if_nameindex())
                 # The addresses of an interface deleted between the two listings are gone, too.
-                return [_address(each, names[each["index"]]) for each in found if each["index"] in names]
+                return [_address(entry, names[entry["index"]]) for entry in dump if entry["index"] in names]
         raise NetlinkRefusedError(EINTR, "the kernel did not list the addresses")
 
     def make(self, name: str, kind: str, alias: str) -> None:
@@ -166,7 +166,7 @@ def tcp_sockets(states: Iterable[int]) -> list[Any]:
     with DiagSocket() as diag:
         diag.bind()
         families = (socket.AF_INET, socket.AF_INET6)
-        return [each for family in families for each in diag.get_sock_stats(family=family, states=mask)]
+        return [message for family in families for message in diag.get_sock_stats(family=family, states=mask)]
 
 
 def end_tcp(sockets: Sequence[Any]) -> None:
@@ -187,13 +187,13 @@ def _waiting(source: Any) -> bytes | None:  # noqa: ANN401 - a socket, or pyrout
         return None
 
 
-def _ending(found: Any) -> bytes:  # noqa: ANN401 - pyroute2 has no types
+def _ending(message: Any) -> bytes:  # noqa: ANN401 - pyroute2 has no types
     # With the cookie, so that it is this socket and no later one: without, the one that listens might be it.
-    ports = (found[name].to_bytes(2, "big") for name in ("idiag_sport", "idiag_dport"))
-    ends = (ip_address(found[name]).packed for name in ("idiag_src", "idiag_dst"))
-    head = (_DESTROY.size, _SOCK_DESTROY, _REQUEST, found["idiag_family"], socket.IPPROTO_TCP)
+    ports = (message[name].to_bytes(2, "big") for name in ("idiag_sport", "idiag_dport"))
+    ends = (ip_address(message[name]).packed for name in ("idiag_src", "idiag_dst"))
+    head = (_DESTROY.size, _SOCK_DESTROY, _REQUEST, message["idiag_family"], socket.IPPROTO_TCP)
     return _DESTROY.pack(
-        *head, 1 << found["idiag_state"], *ports, *ends, found["idiag_if"], found["idiag_cookie"]
+        *head, 1 << message["idiag_state"], *ports, *ends, message["idiag_if"], message["idiag_cookie"]
     )
 
 
@@ -285,7 +285,7 @@ def _await_route(address: IPv6Address, name: str) -> None:
 
 
 @contextmanager
-def _explained(what: str, *accepted: int) -> Iterator[None]:
+def _explained(request: str, *accepted: int) -> Iterator[None]:
     """Turn an error of the kernel into one that names the request; ignore it with an accepted number."""
     from pyroute2 import NetlinkError  # noqa: PLC0415 - see `opened`
 
@@ -297,7 +297,7 @@ def _explained(what: str, *accepted: int) -> Iterator[None]:
     except (NetlinkError, OSError) as error:
         code = error.errno if isinstance(error, OSError) else error.code
         if code not in accepted:
-            raise NetlinkRefusedError(code or 0, f"the kernel did not {what}") from error
+            raise NetlinkRefusedError(code or 0, f"the kernel did not {request}") from error
 
 
 def _index(name: str) -> int:

@@ -159,5 +159,5 @@ class Facts:
 def port_holder(holders: Mapping[Endpoint, int], bind: Endpoint) -> int | None:
     """Return the user id of the process that has this port, here or on every address; None if none. Pure."""
     everywhere = Endpoint(IPv4Address(0) if bind.address.version == 4 else IPv6Address(0), bind.port)
-    found = holders.get(bind)
-    return holders.get(everywhere) if found is None else found
+    holder = holders.get(bind)
+    return holders.get(everywhere) if holder is None else holder
