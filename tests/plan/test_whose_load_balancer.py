@@ -44,7 +44,7 @@ def test_a_row_counts_for_its_own_cloud_and_no_other(name: str, annotations: Map
     own = _identity(found, _own_cloud(row))
     assert (own.proxy, own.provider) == (True, row)
     if row.schemes:
-        other = "qcloud:///100003/ins-1"
+        other = "ionos://1"
         away = _identity(found, other)
         assert (away.code, away.proxy, away.provider) == ("ForeignAnnotation", False, None)
         told = " ".join((away.reason, *away.remarks))

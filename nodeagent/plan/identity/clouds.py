@@ -252,7 +252,8 @@ CLOUDS: tuple[Provider, ...] = (
     ),
     # alibaba cloud-provider: pkg/controller/service/reconcile/annotation/annotations.go:98,150-171 (the older
     # key is read if the other is absent); clbv1/listeners.go:220-221, nlbv2/listeners.go:205-206 (`on`, for
-    # the NLB in any case; v2). No ipMode in its source; the NLB's status holds only a host name.
+    # the NLB in any case; v2); pkg/provider/alibaba/slb/listener.go:298, 323 (TCP's and UDP's listeners alone
+    # take it). No ipMode in its source; the NLB's status holds only a host name.
     Provider(
         "Alibaba",
         ("alicloud",),
@@ -261,10 +262,7 @@ CLOUDS: tuple[Provider, ...] = (
             for prefix in ("alibaba-cloud", "alicloud")
         },
         # annotations.go: protocol-port, as `https:443,http:80`; of the NLB `tcpssl:443`.
-        certificates={
-            f"{_BETA}/{prefix}-loadbalancer-protocol-port": read.tls_by_protocol("https", "tcpssl")
-            for prefix in ("alibaba-cloud", "alicloud")
-        },
+        certificates=dict.fromkeys(read.ALIBABA_PORTS, read.tls_by_protocol("https", "tcpssl")),
         classes=("alibabacloud.com/",),
         hostname=f'{_BETA}/alibaba-cloud-loadbalancer-hostname: "lb.example.com"',
         switched_on="`on`; for `loadBalancerClass: alibabacloud.com/nlb` in any case",

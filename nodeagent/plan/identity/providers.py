@@ -3,7 +3,7 @@
 Every row cites its source, as `repository: file:line` of the controller; docs/support.md says which
 versions were compared, and when. If no source says which version is sent, the row has None.
 
-Left out because they have no such switch: Tencent, IONOS.
+Left out because it has no such switch: IONOS.
 """
 
 from nodeagent.model.objects import Service
@@ -121,6 +121,15 @@ PROVIDERS: tuple[Provider, ...] = (
         },
         signs=("kubernetes.io/elb.",),
         detour='kubernetes.io/elb.pass-through: "true"',
+    ),
+    # TKE's documentation, "Service Extension Protocol" (the listeners); CLB's API, CreateListener: its
+    # ProxyProtocol is for TCP_SSL and QUIC, where TLS ends. Closed source.
+    Provider(
+        "Tencent",
+        ("qcloud",),
+        certificates={"service.cloud.tencent.com/specify-protocol": read.tencent_tls},
+        signs=("service.cloud.tencent.com/",),
+        sends_none=True,
     ),
     # exoscale-cloud-controller-manager: exoscale/loadbalancer.go; yandex-cloud-controller-manager:
     # pkg/cloudprovider/yandex/load_balancer.go. Both pass packets through.
@@ -335,6 +344,6 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider("Tailscale", classes=("tailscale",), sends_none=True),
 )
 
-_WITHOUT_SWITCH = {"qcloud", "ionos", "vsphere", "nutanix", "proxmox", "harvester"}
+_WITHOUT_SWITCH = {"ionos", "vsphere", "nutanix", "proxmox", "harvester"}
 KNOWN_SCHEMES = frozenset(scheme for provider in PROVIDERS for scheme in provider.schemes) | _WITHOUT_SWITCH
 """With platforms whose load balancers have no PROXY switch: a key found on their nodes is another cloud's."""

@@ -17,11 +17,13 @@ from nodeagent.model.objects import ProxyVersion, Service
 from nodeagent.plan.identity.rows import Reader, RejectedError, Sends, Sent, TlsReader
 from nodeagent.typed_values import from_json, parse_bool
 
+_BETA = "service.beta.kubernetes.io"
+
 _UNDOCUMENTED: ProxyVersion = "v1"
 """What a provider is taken to send whose version no source says (None in a row): nginx, HAProxy, Envoy and
 Traefik accept both. For what takes only v2 (agentgateway, by default), list the Service with its version."""
 
-_Decoded = TypeVar("_Decoded", bound=msgspec.Struct)
+_Decoded = TypeVar("_Decoded")
 
 
 def otherwise_off(reader: Reader) -> Reader:
@@ -212,14 +214,19 @@ def upcloud_config(value: str, service: Service) -> Sends:
     return sends
 
 
-@partial(Reader, otherwise_off=True)
+ALIBABA_PORTS = tuple(f"{_BETA}/{name}-loadbalancer-protocol-port" for name in ("alibaba-cloud", "alicloud"))
+
+
+@partial(Reader, otherwise_off=True, beside=ALIBABA_PORTS)
 def alibaba(value: str, service: Service) -> Sends:
-    """`on` or `off`; for the Network Load Balancer in any case."""
+    """`on` or `off`; for the Network Load Balancer in any case. Listeners for HTTP and HTTPS send none."""
     network = service.load_balancer_class == "alibabacloud.com/nlb"
-    return words({"on": "v2", "off": "off"}, any_case=network).read(value, service)
+    sends = words({"on": "v2", "off": "off"}, any_case=network).read(value, service)
+    listeners = next((text for key in ALIBABA_PORTS if (text := service.annotations.get(key))), "")
+    return {**sends, **dict.fromkeys(tls_by_protocol("http", "https")(listeners, service), "off")}
 
 
-DIGITALOCEAN_TYPE = "service.beta.kubernetes.io/do-loadbalancer-type"
+DIGITALOCEAN_TYPE = f"{_BETA}/do-loadbalancer-type"
 """The annotation that says which of its two load balancers it is."""
 
 
@@ -316,11 +323,20 @@ def tls_by_protocol(*words: str) -> TlsReader:
 def linode_tls(value: str, service: Service) -> frozenset[int]:
     """Read the JSON about one port: TLS ends there if it has a certificate and its protocol is `https`."""
     port = _json(value, _LinodePort)
-    default = service.annotations.get(
-        "service.beta.kubernetes.io/linode-loadbalancer-default-protocol", "tcp"
-    )
+    default = service.annotations.get(f"{_BETA}/linode-loadbalancer-default-protocol", "tcp")
     ends = port.tls_secret_name and (port.protocol or default).lower() == "https"
     return frozenset(service.tcp_ports if ends else ())
+
+
+class _TencentListener(msgspec.Struct):
+    protocol: list[str] = []
+
+
+def tencent_tls(value: str, service: Service) -> frozenset[int]:
+    """Read JSON by port: TLS ends where one of the protocols is `HTTPS` or `TCP_SSL`."""
+    listeners = _json(value, dict[str, _TencentListener])
+    ends = {port for port, listener in listeners.items() if {"HTTPS", "TCP_SSL"} & {*listener.protocol}}
+    return frozenset(port for port in service.tcp_ports if str(port) in ends)
 
 
 def upcloud_tls(value: str, service: Service) -> frozenset[int]:
@@ -330,7 +346,7 @@ def upcloud_tls(value: str, service: Service) -> frozenset[int]:
     return frozenset(port.port for port in service.ports if port.protocol == "TCP" and port.name in names)
 
 
-_HYPERVISOR = "service.beta.kubernetes.io/managed-loadbalancer"
+_HYPERVISOR = f"{_BETA}/managed-loadbalancer"
 
 
 def hypervisor_tls(_: str, service: Service) -> frozenset[int]:
@@ -344,10 +360,9 @@ def hypervisor_tls(_: str, service: Service) -> frozenset[int]:
 
 
 def _is_true(text: str) -> bool:
-    try:
+    with suppress(ValueError):
         return parse_bool(text)
-    except ValueError:
-        return False
+    return False
 
 
 def _json(value: str, kind: type[_Decoded]) -> _Decoded:
