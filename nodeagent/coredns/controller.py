@@ -78,8 +78,8 @@ class Controller:
         self._metrics = coredns_metrics(self._status)
         self._events = EventRecorder(connection, os.uname().nodename)
         self._reporter = CoreDnsReporter(self._events)
-        told = pages(self._status, self._metrics.exposition)
-        self.service = TelemetryServer(told, settings.telemetry.endpoint)
+        paths = pages(self._status, self._metrics.exposition)
+        self.service = TelemetryServer(paths, settings.telemetry.endpoint)
         self._next_pass = 0.0
         self._backoff: SubjectBackoff[str] = SubjectBackoff(
             clock, limit=1, first=_EVERY_SECONDS, longest=_LONGEST_SECONDS, forget=2 * _LONGEST_SECONDS
@@ -148,13 +148,13 @@ class Controller:
     def _report_sources(self) -> None:
         """Report what can't be read: without it no pass begins, or the pass uses what was known."""
         states, pending = self._cluster.states(), KindState.PENDING
-        failing = {one.name: one.error for one in states if one.error and not one.optional}
+        failed = {kind.name: kind.error for kind in states if kind.error and not kind.optional}
         # What was never read yet withholds all passes as well.
-        failing = failing or {one.name: one.error for one in states if one.error and one.state is pending}
+        failed = failed or {kind.name: kind.error for kind in states if kind.error and kind.state is pending}
         unread = "Could not read from the API server; CoreDNS keeps what it has"
-        self._reporter.log.problems(unread, failing, "resource")
-        errors = sorted({*failing.values()})
-        if errors or all(one.synced or one.optional for one in states):
+        self._reporter.log.problems(unread, failed, "resource")
+        errors = sorted({*failed.values()})
+        if errors or all(kind.synced or kind.optional for kind in states):
             self._status.report(API, "; ".join(errors) or None)
 
 
@@ -183,7 +183,7 @@ class CoreDnsReporter:
 
     def failed(self, errors: Iterable[str]) -> None:
         """Report what a pass could not do, if the one before could."""
-        self.log.problems("Could not do everything", {text: text for text in errors})
+        self.log.problems("Could not do everything", {error: error for error in errors})
 
 
 def coredns_metrics(status: Status) -> Metrics:

@@ -104,8 +104,8 @@ def read_maps(connection: Connection, config: Config) -> Mapping[str, CoreDnsCon
 def _existing(connection: Connection, config: Config) -> dict[str, CoreDnsConfigMap]:
     options = config.coredns
     names = (options.config_map, options.import_config_map, options.node_local_config_map)
-    found = (read(connection, options.namespace, name) for name in names)
-    return {one.ref.path: one for one in found if one is not None}
+    config_maps = (read(connection, options.namespace, name) for name in names)
+    return {config_map.ref.path: config_map for config_map in config_maps if config_map is not None}
 
 
 def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
@@ -117,7 +117,7 @@ def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
     node = known and replace(known, names=(), pod_cidrs=())
     # Those that the cluster's pods support, according to a Node; both if nothing is known. The relay of a
     # family that no node supports has no address: a pod would try in vain.
-    families = {one.version for one in (*known.pod_cidrs, *known.addresses)} if known else set[int]()
+    families = {entry.version for entry in (*known.pod_cidrs, *known.addresses)} if known else set[int]()
     families = families or {4, 6}
     hosts = msgspec.structs.replace(config.hosts, enabled=True)
     dnat = msgspec.structs.replace(config.dnat, backend="none", pods=False)
@@ -128,13 +128,13 @@ def plan_names(snapshot: Snapshot, facts: Facts, config: Config) -> Desired:
 
 
 def _conflict(config_map: CoreDnsConfigMap, delay: float) -> PendingEvent:
-    whom = repr(config_map.last_writer) if config_map.last_writer else "another program"
-    text = (
-        f"{whom} keeps reverting ConfigMap {config_map.ref.path}; nodeagent writes its hostnames again in "
+    writer = repr(config_map.last_writer) if config_map.last_writer else "another program"
+    message = (
+        f"{writer} keeps reverting ConfigMap {config_map.ref.path}; nodeagent writes its hostnames again in "
         f"{delay:.0f} s at the earliest. Make its owner keep the Corefile unchanged, or import a ConfigMap "
         "of its own (docs/coredns.md)"
     )
-    return PendingEvent(config_map.ref, "CorefilePutBack", text, config_map.raw["metadata"].get("uid", ""))
+    return PendingEvent(config_map.ref, "CorefilePutBack", message, config_map.raw["metadata"].get("uid", ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +204,10 @@ class CoreDnsReconciler:
             self._remember(group)
             if put_back and (delay := self._backoff.wrote(path)):
                 conflicts.append(_conflict(config_map, delay))
-        now = {each.address: each.load_balancer for each in desired.addresses}
+        now = {relay.address: relay.load_balancer for relay in desired.addresses}
         # What could not be written is answered as before.
         self._standing_at = (
-            now if len(written) == len({each.config_map for each in edits.pending}) else {**now, **at}
+            now if len(written) == len({edit.config_map for edit in edits.pending}) else {**now, **at}
         )
         return CoreDnsPass(desired, edits, tuple(written), tuple(conflicts), errors)
 
@@ -245,7 +245,7 @@ def _decided(  # noqa: PLR0913 - what a decision rests on
     adopt: bool,
     standing_at: Mapping[IPAddress, ObjectRef] = MappingProxyType({}),
 ) -> tuple[Desired, Edits]:
-    contents = {path: each.data for path, each in maps.items()}
+    contents = {path: config_map.data for path, config_map in maps.items()}
     names = (config.coredns.config_map, config.coredns.import_config_map)
     standing: Mapping[str, frozenset[IPAddress]] = {}
     with suppress(CorefileError):  # `decide` raises the same, with its own message
@@ -253,7 +253,7 @@ def _decided(  # noqa: PLR0913 - what a decision rests on
         standing = block_names(chain.from_iterable(texts))
     ranges = (config.relay.ipv4, config.relay.ipv6)
     written = {address for addresses in standing.values() for address in addresses}
-    foreign = sorted((one for one in written if not any(one in each for each in ranges)), key=sort_key)
+    foreign = sorted((ip for ip in written if not any(ip in network for network in ranges)), key=sort_key)
     if foreign and config.relay.existing_service is None:
         raise ConfigError(
             f"CoreDNS's block has addresses outside of relay.ipv4 and relay.ipv6, such as {foreign[0]}: it "
@@ -266,22 +266,22 @@ def _decided(  # noqa: PLR0913 - what a decision rests on
             f"not read yet: {', '.join(sorted(snapshot.pending))} ({why}). Without them, CoreDNS would lose "
             "hostnames. Nothing was changed"
         )
-    known = api.with_published(snapshot.api_servers)
+    servers = api.with_published(snapshot.api_servers)
     facts = Facts(
         node_name="",
-        api_servers=known.endpoints,
-        api_server_names=known.names,
+        api_servers=servers.endpoints,
+        api_server_names=servers.names,
         standing_names=standing,
         standing_at=standing_at,
         dns=dns,
         takes_wildcards=True,
-        notes=known.notes,
+        notes=servers.notes,
     )
     desired = plan_names(snapshot, facts, config)
     ages: dict[ObjectRef, Age] = {}
     if any(is_wildcard(line.name) for line in desired.hosts):
-        for claiming in (snapshot.ingresses, snapshot.routes, snapshot.controller_routes):
-            ages |= {each.ref: by_age(each) for each in claiming}
+        for claimants in (snapshot.ingresses, snapshot.routes, snapshot.controller_routes):
+            ages |= {claimant.ref: by_age(claimant) for claimant in claimants}
     return desired, decide(desired, contents, config, adopt=adopt, never=api.names, ages=ages)
 
 

@@ -113,9 +113,9 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
     """
     options = config.coredns
     path, import_path = path_of(config, options.config_map), path_of(config, options.import_config_map)
-    main, given = standing[path], standing.get(import_path, {})
+    main, files = standing[path], standing.get(import_path, {})
     # CoreDNS asks hairpin-proxy's rewrites first, in whatever file they are.
-    imported = {key: without_hairpin_proxy(text) if adopt else text for key, text in given.items()}
+    imported = {key: without_hairpin_proxy(text) if adopt else text for key, text in files.items()}
     forbidden: dict[str, str] = {
         **dict.fromkeys(config.hosts.exclude, "hosts.exclude names"),
         **dict.fromkeys(never, "is a name of the API server"),
@@ -137,10 +137,10 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
     for source in sources:
         for hostname, line in by_pattern(source.corefile, source.where, answers).items():
             remarks.append(f"{hostname}: {line} takes it first: CoreDNS then does not ask nodeagent's lines")
-    edits = [Edit(import_path, own_key, given.get(own_key), text or None)] if own_key else []
+    edits = [Edit(import_path, own_key, files.get(own_key), text or None)] if own_key else []
     for key in sorted(imported.keys() - {own_key}):
         after = without_blocks(imported[key]) if key.startswith("nodeagent.") else imported[key]
-        edits.append(Edit(import_path, key, given[key], after if after == given[key] else after or None))
+        edits.append(Edit(import_path, key, files[key], after if after == files[key] else after or None))
     in_corefile = Edit(path, COREFILE, main[COREFILE], corefile.text if own_key else text)
     # A block that moves is added first, and then removed: at any time it is in one of them.
     edits = [*edits, in_corefile] if own_key else [in_corefile, *edits]
@@ -192,9 +192,9 @@ class _Target(Struct, frozen=True):
     def fits(self, answers: Answers) -> bool:
         """Whether the ConfigMap has room for these answers."""
         key = self.key or COREFILE
-        others = sum(len(text.encode()) for name, text in self.data.items() if name != key)
-        after, before = (len(self._text(each).encode()) for each in (answers, {}))
-        return after - before <= self.most and after + others <= CONFIG_MAP_BYTES
+        other_bytes = sum(len(text.encode()) for name, text in self.data.items() if name != key)
+        after, before = (len(self._text(entries).encode()) for entries in (answers, {}))
+        return after - before <= self.most and after + other_bytes <= CONFIG_MAP_BYTES
 
     def _text(self, answers: Answers) -> str:
         lines = by_templates(answers)
@@ -247,8 +247,8 @@ def _name(  # noqa: PLR0913 - what the answers of a CoreDNS depend on
 
 
 def _answered(addresses: Answers, decisions: Iterable[NameDecision]) -> Answers:
-    served = {each.name for each in decisions if each.status is DecisionStatus.SERVED}
-    return {name: found for name, found in addresses.items() if name in served}
+    served = {decision.name for decision in decisions if decision.status is DecisionStatus.SERVED}
+    return {name: ips for name, ips in addresses.items() if name in served}
 
 
 def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[str, OwnLine]) -> NameDecision:
@@ -276,10 +276,10 @@ def _skipping(
 ) -> tuple[NameDecision, ...]:
     """Return the decisions, in which these names are skipped, each for its reason."""
     return tuple(
-        replace(each, conclusion=skipped(code, left_out[each.name]))
-        if each.status is DecisionStatus.SERVED and each.name in left_out
-        else each
-        for each in decisions
+        replace(decision, conclusion=skipped(code, left_out[decision.name]))
+        if decision.status is DecisionStatus.SERVED and decision.name in left_out
+        else decision
+        for decision in decisions
     )
 
 
@@ -296,7 +296,7 @@ def _beyond_room(
     if fits(answers):
         return {}
     owners = {
-        each.name: each.claimed_by.namespace for each in decisions if each.status is DecisionStatus.SERVED
+        claim.name: claim.claimed_by.namespace for claim in decisions if claim.status is DecisionStatus.SERVED
     }
     shares: dict[str, list[str]] = {}
     for name in answers:
@@ -326,29 +326,29 @@ def _too_wide(
     Such a name is set elsewhere, or is claimed and has no answer here: its address is another one. Of two
     namespaces, the older claim counts, unless the wildcard is answered already: no later edit takes it away.
     """
-    answered = {each.name for each in decisions if each.status is DecisionStatus.SERVED}
+    answered = {decision.name for decision in decisions if decision.status is DecisionStatus.SERVED}
     claims: dict[str, list[NameDecision]] = {}
-    for each in decisions:
-        label, _, parent = each.name.partition(".")
-        if each.name not in answered and each.code != "ServerBlock" and _LABEL.fullmatch(label):
-            claims.setdefault(parent, []).append(each)
+    for decision in decisions:
+        label, _, parent = decision.name.partition(".")
+        if decision.name not in answered and decision.code != "ServerBlock" and _LABEL.fullmatch(label):
+            claims.setdefault(parent, []).append(decision)
     foreign = {name.partition(".")[2]: f"{name}, which {why}" for name, why in elsewhere.items()}
 
     def matched(wildcard: NameDecision) -> Iterator[str]:
         by, parent = wildcard.claimed_by, wildcard.name.removeprefix("*.")
         if parent in foreign:
             yield foreign[parent]
-        for each in claims.get(parent, ()):
-            is_own = each.claimed_by.namespace == by.namespace
-            is_older = by not in ages or each.claimed_by not in ages or ages[each.claimed_by] < ages[by]
+        for claim in claims.get(parent, ()):
+            is_own = claim.claimed_by.namespace == by.namespace
+            is_older = by not in ages or claim.claimed_by not in ages or ages[claim.claimed_by] < ages[by]
             counts = is_older and wildcard.name not in standing
-            if is_own or (counts and each.code != "ExcludedByAnnotation"):
-                yield f"{each.name}, which {each.claimed_by} claims ({each.code})"
+            if is_own or (counts and claim.code != "ExcludedByAnnotation"):
+                yield f"{claim.name}, which {claim.claimed_by} claims ({claim.code})"
 
     return {
-        each.name: f"CoreDNS would also answer {first} with its address; DNAT serves it where it sees pods"
-        for each in decisions
-        if is_wildcard(each.name)
-        and each.status is DecisionStatus.SERVED
-        and (first := next(matched(each), ""))
+        claim.name: f"CoreDNS would also answer {first} with its address; DNAT serves it where it sees pods"
+        for claim in decisions
+        if is_wildcard(claim.name)
+        and claim.status is DecisionStatus.SERVED
+        and (first := next(matched(claim), ""))
     }

@@ -63,7 +63,7 @@ def choose(corefile: Corefile, config: Config, *, importable: bool) -> tuple[str
 
 def import_key(corefile: Corefile) -> str | None:
     """Return nodeagent's key of the import ConfigMap: a file name that every root server block imports."""
-    found = []
+    candidates = []
     for root in corefile.roots:
         patterns = (
             posixpath.basename(plugin.arguments[0])
@@ -71,8 +71,8 @@ def import_key(corefile: Corefile) -> str | None:
             if plugin.name == "import" and plugin.arguments
         )
         # A pattern that matches every file would also match those for other places (`*.server`).
-        found.append({f"nodeagent{pattern[1:]}" for pattern in patterns if pattern.startswith("*.")})
-    return min(set.intersection(*found), default=None) if found else None
+        candidates.append({f"nodeagent{pattern[1:]}" for pattern in patterns if pattern.startswith("*.")})
+    return min(set.intersection(*candidates), default=None) if candidates else None
 
 
 def without_blocks(text: str) -> str:
@@ -111,7 +111,7 @@ def as_file(lines: Sequence[str]) -> str:
 
 def _blocks(text: str) -> list[tuple[int, int]]:
     """Return start and end of each block, its lines' ends included."""
-    found: list[tuple[int, int]] = []
+    blocks: list[tuple[int, int]] = []
     begin: Token | None = None
     for comment in lex(text)[1]:
         if text[_line_start(text, comment.start) : comment.start].strip(" \t\ufeff"):
@@ -124,11 +124,11 @@ def _blocks(text: str) -> list[tuple[int, int]]:
         elif words == END:
             if begin is None:
                 raise _lost(comment)
-            found.append((_line_start(text, begin.start), _line_end(text, comment.end)))
+            blocks.append((_line_start(text, begin.start), _line_end(text, comment.end)))
             begin = None
     if begin is not None:
         raise _lost(begin)
-    return found
+    return blocks
 
 
 def _lost(marker: Token) -> CorefileError:
@@ -169,11 +169,11 @@ def _written(text: str, place: int, lines: Sequence[str]) -> str:
 def _indent_at(text: str, place: int) -> str:
     """Return the indent of the first line from `place` on that has one; four spaces if none has."""
     for line in text[place:].splitlines():
-        found = _INDENT.match(line)
-        if line.strip() == "}" or found is None:
+        indent = _INDENT.match(line)
+        if line.strip() == "}" or indent is None:
             break
         if line.strip():
-            return found[0]
+            return indent[0]
     return "    "
 
 
@@ -210,7 +210,7 @@ def _matched(expression: str) -> list[str]:
     """Return the names of an expression of `_expressions`."""
     label, *parents = expression.removeprefix("^").removesuffix("[.]$").split("[.]")
     labels = ["*"] if label == "[^.]+" else label.removeprefix("(?:").removesuffix(")").split("|")
-    return [".".join([one, *parents]) for one in labels]
+    return [".".join([child, *parents]) for child in labels]
 
 
 TTL = 30
@@ -236,8 +236,8 @@ def by_templates(answers: Answers) -> list[str]:
     - The zones after class and type are tried first, one after the other, so they are few: top-level domains.
     """
     groups: dict[tuple[bool, tuple[IPAddress, ...]], list[str]] = {}
-    for name, found in sorted(answers.items()):
-        addresses = tuple(sorted(found, key=sort_key))
+    for name, ips in sorted(answers.items()):
+        addresses = tuple(sorted(ips, key=sort_key))
         groups.setdefault((is_wildcard(name), addresses), []).append(name)
     return [
         line
@@ -269,6 +269,6 @@ def _expressions(names: list[str]) -> Iterator[str]:
         children.setdefault(parent, []).append("[^.]+" if label == "*" else label)
     for parent, labels in sorted(children.items()):
         for first in range(0, len(labels), _NAMES_A_LINE):
-            some = labels[first : first + _NAMES_A_LINE]
-            label = some[0] if len(some) == 1 else f"(?:{'|'.join(some)})"
+            chunk = labels[first : first + _NAMES_A_LINE]
+            label = chunk[0] if len(chunk) == 1 else f"(?:{'|'.join(chunk)})"
             yield f"^{'[.]'.join([label, *filter(None, parent.split('.'))])}[.]$"

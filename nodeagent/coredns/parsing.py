@@ -66,7 +66,7 @@ def lex(text: str) -> tuple[tuple[Token, ...], tuple[Token, ...]]:
         if piece["comment"] is not None:
             comments.append(Token(piece["comment"], piece.start(), piece.end(), line))
         elif piece["quoted"] is not None:
-            word = _ESCAPED.sub(lambda found: '"' if found[1] == '"' else found[0], piece["quoted"])
+            word = _ESCAPED.sub(lambda match: '"' if match[1] == '"' else match[0], piece["quoted"])
             # An open quote with nothing after it is not a word.
             if word or piece["close"] == '"':
                 tokens.append(Token(word, piece.start(), piece.end(), line))
@@ -259,16 +259,16 @@ def own_names(corefile: Corefile, where: str, files: Mapping[str, str]) -> dict[
     The Corefile, `where` to a person, has no block of nodeagent's; `files` are next to it (k3s' NodeHosts).
     """
     writers = _writers(corefile)
-    found: dict[str, OwnLine] = {}
+    lines: dict[str, OwnLine] = {}
     for directive in corefile.root_plugins():
         for token in _names(directive):
             line = OwnLine(f"line {token.line} of {where}", directive.name, writers.get(token.line, ""))
-            found.setdefault(canonical(token.text), line)
+            lines.setdefault(canonical(token.text), line)
         key = posixpath.basename(next(iter(directive.arguments), "")) if directive.name == "hosts" else ""
-        for number, text in enumerate(files.get(key, "").splitlines(), 1):
-            for name in text.partition("#")[0].split()[1:]:
-                found.setdefault(canonical(name), OwnLine(f"line {number} of the key {key}", "hosts"))
-    return found
+        for number, entry in enumerate(files.get(key, "").splitlines(), 1):
+            for name in entry.partition("#")[0].split()[1:]:
+                lines.setdefault(canonical(name), OwnLine(f"line {number} of the key {key}", "hosts"))
+    return lines
 
 
 _ZONES_AFTER: Mapping[str, int] = {"template": 3, "file": 2, "auto": 1, "secondary": 1}
@@ -282,7 +282,7 @@ def by_zone(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str, O
     template with an answer counts: one without is the end of the block (`rcode NXDOMAIN`), and which names a
     zone plugin has there (`auto` without zones; `file` with `fallthrough`), only its files show.
     """
-    found: dict[str, OwnLine] = {}
+    lines: dict[str, OwnLine] = {}
     wanted = sorted(names)
     for plugin in corefile.root_plugins():
         first, *inner = [[token.text for token in line] for line in plugin.lines()]
@@ -296,8 +296,8 @@ def by_zone(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str, O
         for name in wanted:
             below = covering(name, zones) or (answers and (not zones or "" in zones))
             if below and any(_matches_regex(regex, f"{name}.") for regex in matches):
-                found.setdefault(name, line)
-    return found
+                lines.setdefault(name, line)
+    return lines
 
 
 def by_pattern(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str, str]:
@@ -305,34 +305,34 @@ def by_pattern(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str
 
     CoreDNS asks `rewrite` before all that nodeagent writes (plugin.cfg), whatever their order.
     """
-    found: dict[str, str] = {}
+    lines: dict[str, str] = {}
     wanted = sorted(names)
     rules = chain.from_iterable(map(_rewrites, corefile.root_plugins()))
     for kind, pattern, *_ in (words for words in rules if len(words) > 1):
         if matches := _MATCHES.get(kind.text):
             line = f"line {pattern.line} of {where} (rewrite name {kind.text} {pattern.text})"
-            for name in (each for each in wanted if matches(pattern.text, each)):
-                found.setdefault(name, line)
-    return found
+            for name in (name for name in wanted if matches(pattern.text, name)):
+                lines.setdefault(name, line)
+    return lines
 
 
 def _writers(corefile: Corefile) -> dict[int, str]:
     """Return the program whose marker a line has, by line."""
-    found: dict[int, str] = {}
+    writers: dict[int, str] = {}
     begun: dict[str, int] = {}
     for comment in corefile.comments:
         text = comment.text.rstrip()
         if text.endswith(HAIRPIN_PROXY):
-            found[comment.line] = "hairpin-proxy"
+            writers[comment.line] = "hairpin-proxy"
         for writer, marker in _MARKED_LINES.items():
             if text.startswith(marker):
-                found[comment.line] = writer
+                writers[comment.line] = writer
         for writer, (begin, end) in _MARKED_BLOCKS.items():
             if begin in text:
                 begun[writer] = comment.line
             elif end in text and writer in begun:
-                found |= dict.fromkeys(range(begun.pop(writer), comment.line), writer)
-    return found
+                writers |= dict.fromkeys(range(begun.pop(writer), comment.line), writer)
+    return writers
 
 
 def without_hairpin_proxy(text: str) -> str:
@@ -377,8 +377,8 @@ def _matches_regex(pattern: str, name: str) -> bool:
 
 
 _MATCHES: Mapping[str, Callable[[str, str], bool]] = {
-    "prefix": lambda text, name: name.startswith(text.lower()),
-    "suffix": lambda text, name: name.endswith(text.lower().removesuffix(".")),
-    "substring": lambda text, name: text.lower() in name,
+    "prefix": lambda pattern, name: name.startswith(pattern.lower()),
+    "suffix": lambda pattern, name: name.endswith(pattern.lower().removesuffix(".")),
+    "substring": lambda pattern, name: pattern.lower() in name,
     "regex": _matches_regex,
 }

@@ -40,27 +40,27 @@ def identities(snapshot: model.Snapshot, options: LoadBalancerOptions) -> dict[m
     """
     provider_id = cloud_of(replace(snapshot, node=None) if snapshot.nodes else snapshot)
     clouds = {cloud_scheme(node.provider_id): node.provider_id for node in snapshot.nodes}
-    found = {service.ref: identify(service, options, provider_id) for service in snapshot.services}
+    by_ref = {service.ref: identify(service, options, provider_id) for service in snapshot.services}
     for service in snapshot.services if len(clouds) > 1 else ():
-        identity = found[service.ref]
-        each_cloud = ((name, identify(service, options, each)) for name, each in sorted(clouds.items()))
-        others = (
+        identity = by_ref[service.ref]
+        by_cloud = ((name, identify(service, options, cloud)) for name, cloud in sorted(clouds.items()))
+        notes = (
             f"on Nodes of {name or 'no cloud'}, nodeagent skips it: {other.reason}"
-            for name, other in each_cloud
+            for name, other in by_cloud
             if identity.proxy and not other.proxy
         )
-        found[service.ref] = replace(identity, remarks=(*identity.remarks, *others))
-    return found
+        by_ref[service.ref] = replace(identity, remarks=(*identity.remarks, *notes))
+    return by_ref
 
 
 def _unreadable(snapshot: model.Snapshot) -> list[Finding]:
-    found = [f"{entry.where}: {entry.reason}" for entry in snapshot.unreadable]
-    if not found:
+    problems = [f"{entry.where}: {entry.reason}" for entry in snapshot.unreadable]
+    if not problems:
         return []
     decisive = any(entry.decisive for entry in snapshot.unreadable)
     code = Code.ObjectsUnreadable if decisive else Code.ObjectsSkipped
-    seen = f"{len(found)} could not be used, and are not part of this report"
-    return [Finding.of(code, "objects", seen, found)]
+    seen = f"{len(problems)} could not be used, and are not part of this report"
+    return [Finding.of(code, "objects", seen, problems)]
 
 
 def _external(snapshot: model.Snapshot, identities: Mapping[model.ObjectRef, Identity]) -> list[Finding]:
@@ -69,11 +69,11 @@ def _external(snapshot: model.Snapshot, identities: Mapping[model.ObjectRef, Ide
     Those of a load balancer count unless its own finding says as much, or it is known to send no header.
     """
     of_balancers = [
-        model.ExternalIPs(service.ref, more, service.ports)
+        model.ExternalIPs(service.ref, ips, service.ports)
         for service in snapshot.services
         if (identity := identities[service.ref]).code not in LEFT_ALONE
         if identity.proxy or not identity.stated
-        if (more := tuple(ip for ip in service.external_ips if ip not in service.load_balancer_ips))
+        if (ips := tuple(ip for ip in service.external_ips if ip not in service.load_balancer_ips))
     ]
     seen = (
         "its externalIPs are short-circuited by kube-proxy; nothing says whether connections from "
@@ -87,10 +87,10 @@ def _external(snapshot: model.Snapshot, identities: Mapping[model.ObjectRef, Ide
         "run nodeagent doctor --host HOSTNAME on a node, where it can connect",
     )
     return [
-        Finding.of(Code.ExternalIPs, each.ref.path, seen, [f"spec.externalIPs: {addresses}"], remedy)
-        for each in (*snapshot.external_ips, *of_balancers)
-        if any(port.protocol == "TCP" for port in each.ports)
-        if (addresses := ", ".join(map(str, each.addresses)))
+        Finding.of(Code.ExternalIPs, external.ref.path, seen, [f"spec.externalIPs: {addresses}"], remedy)
+        for external in (*snapshot.external_ips, *of_balancers)
+        if any(port.protocol == "TCP" for port in external.ports)
+        if (addresses := ", ".join(map(str, external.addresses)))
     ]
 
 
@@ -124,7 +124,11 @@ class Examination:
         why = "claim hostnames and are not read: DNAT serves these, hosts lines and CoreDNS do not"
         not_read = Finding.of(Code.KindsNotRead, ", ".join(self.cluster.unread), why)
         return [
-            *(one for one in seen if one.subject not in instead or one.status != CheckStatus.NOT_AFFECTED),
+            *(
+                finding
+                for finding in seen
+                if finding.subject not in instead or finding.status != CheckStatus.NOT_AFFECTED
+            ),
             *([self.agent] if self.agent else []),
             *external,
             *_unreadable(self.snapshot),
@@ -151,13 +155,13 @@ class Examination:
     def _on_node(self) -> list[Finding]:
         snapshot = self.snapshot
         examined = in_turn(
-            (one for one in snapshot.services if self._identities[one.ref].code not in LEFT_ALONE),
+            (lb for lb in snapshot.services if self._identities[lb.ref].code not in LEFT_ALONE),
             lambda service: service.ref.namespace,
         )
-        claiming = chain[model.ClusterObject](
+        claimants = chain[model.ClusterObject](
             snapshot.ingresses, snapshot.routes, snapshot.controller_routes, snapshot.services
         )
-        oldest_first = [one.ref for one in sorted(claiming, key=model.by_age)]
+        oldest_first = [claimant.ref for claimant in sorted(claimants, key=model.by_age)]
         hosts = probing.choose_hosts(self.desired, self.host, examined, oldest_first)
         looked_up = sorted({*([self.host] if self.host else []), *[*hosts.values()][:_MOST_NAMES]})
         published = probing.published_names(in_turn(snapshot.services, lambda service: service.ref.namespace))
@@ -166,7 +170,7 @@ class Examination:
         dnat = self._dnat()
         knowledge = probing.Knowledge(
             relays=self._standing_relays(dnat),
-            redirected=None if dnat is None else frozenset(one.match for one in dnat.redirects),
+            redirected=None if dnat is None else frozenset(redirect.match for redirect in dnat.redirects),
             in_rules=kube_proxy.held if kube_proxy.modes else None,
             led_to=led_to,
         )
@@ -187,7 +191,7 @@ class Examination:
 
     def _load_balancers(self, paths: Mapping[model.ObjectRef, list[Code]] | None) -> list[Finding]:
         agent, cluster = self.agent, self.cluster
-        nodes = frozenset[IPAddress]().union(*(each.addresses for each in self.snapshot.nodes))
+        nodes = frozenset[IPAddress]().union(*(node.addresses for node in self.snapshot.nodes))
         # All agents are in sync, and serve no fewer load balancers than send the header.
         by_fleet = agent is not None and agent.code == Code.AgentInSync and self.served >= len(self._sending)
         facts, decided = self.facts, self.desired.load_balancers
@@ -195,13 +199,16 @@ class Examination:
             # The ports and addresses of this machine are not a node's.
             facts = Facts(facts.node_name, api_servers=facts.api_servers)
             planned = LoadBalancerPlanner(self.config).plan(self.snapshot, facts)
-            decided = tuple(each.decision for each in planned)
+            decided = tuple(plan.decision for plan in planned)
         refusals = {
-            each.load_balancer: (each.reason, *(note for note in each.remarks if note not in each.reason))
-            for each in decided
-            if each.status is DecisionStatus.REFUSED
+            decision.load_balancer: (
+                decision.reason,
+                *(note for note in decision.remarks if note not in decision.reason),
+            )
+            for decision in decided
+            if decision.status is DecisionStatus.REFUSED
         }
-        seen = (
+        observations = (
             LoadBalancerObservation(
                 service=service,
                 identity=self._identities[service.ref],
@@ -212,7 +219,7 @@ class Examination:
             )
             for service in sorted(self.snapshot.services, key=lambda service: service.ref)
         )
-        return [load_balancer_finding(each, cluster.version, cluster.policy_api) for each in seen]
+        return [load_balancer_finding(seen, cluster.version, cluster.policy_api) for seen in observations]
 
     def _dnat(self) -> DnatRules | None:
         with suppress(ApplyError):
@@ -223,14 +230,14 @@ class Examination:
     def _standing_relays(self, dnat: DnatRules | None) -> dict[Endpoint, Endpoint]:
         """Return the relays in use: by DNAT, or because their address is on this node."""
         standing = {address.address for address in self.facts.addresses if address.ours}
-        found = {
+        relays = {
             match: relay
             for match, relay in probing.relays_of(self.desired, self.config).items()
             if relay.address in standing
         }
         if dnat is not None:
-            found |= {redirect.match: redirect.to for redirect in dnat.redirects}
-        return found
+            relays |= {redirect.match: redirect.to for redirect in dnat.redirects}
+        return relays
 
     def _wiring(
         self,
@@ -245,15 +252,15 @@ class Examination:
         hosts_written = False
         with suppress(ApplyError):
             hosts_written = bool(self.actual.hosts.state().own_names)
-        found = node_findings.hosts_line_findings(desired, facts.user_names, str(hosts_file))
+        findings = node_findings.hosts_line_findings(desired, facts.user_names, str(hosts_file))
         if desired.hosts or hosts_written:
-            found += node_findings.name_order_findings(environment.name_order)
-        seen = node_findings.data_plane_finding(
+            findings += node_findings.name_order_findings(environment.name_order)
+        data_plane = node_findings.data_plane_finding(
             kube_proxy, environment, bypassed=bypassed, hosts_written=hosts_written
         )
         served = any(decision.status is DecisionStatus.SERVED for decision in desired.load_balancers)
-        if served or seen.code != Code.SocketBalancer:  # it is in the way of nothing
-            found.append(seen)
+        if served or data_plane.code != Code.SocketBalancer:  # it is in the way of nothing
+            findings.append(data_plane)
         if any(address.ours for address in facts.addresses):
             answers = [name.by_coredns for name in names if name.by_coredns is not None]
             signs = None if environment.socket_balancer is None else bool(environment.socket_balancer)
@@ -264,8 +271,8 @@ class Examination:
                 by_coredns=any(answers) if answers else None,
                 said=self.config.coredns.serves_pods,
             )
-            found.append(pods)
-        return found
+            findings.append(pods)
+        return findings
 
     def _names(
         self, hosts: Sequence[str], led_to: Mapping[str, tuple[IPAddress, ...]]
@@ -281,9 +288,9 @@ class Examination:
             cluster = ask_each(hosts, Resolver(lambda: Upstreams((Endpoint(dns, DNS_PORT),))).ask)
         decisions = self.desired.load_balancers
         published = (
-            one for name in probing.published_names(self.snapshot.services) for one in led_to.get(name, ())
+            ip for name in probing.published_names(self.snapshot.services) for ip in led_to.get(name, ())
         )
-        balancers = frozenset((*(one for each in decisions for one in each.addresses), *published))
+        balancers = frozenset((*(ip for planned in decisions for ip in planned.addresses), *published))
         return [
             node_findings.NameObservation(
                 name=name,
@@ -294,7 +301,7 @@ class Examination:
                 decision=(decision := _decision(self.desired, name)),
                 behind_proxy=decision is not None and decision.load_balancer in self._sending,
                 load_balancers=balancers,
-                relays=frozenset(one for each in decisions for one in each.relay_addresses),
+                relays=frozenset(ip for planned in decisions for ip in planned.relay_addresses),
             )
             for name, reply in upstream.items()
         ]
@@ -302,5 +309,5 @@ class Examination:
 
 def _decision(desired: Desired, name: str) -> NameDecision | None:
     """Return the plan's decision on the hostname; of several claims, a served one counts."""
-    found = [decision for decision in desired.names if decision.name == name]
-    return min(found, key=lambda decision: decision.status is not DecisionStatus.SERVED, default=None)
+    decisions = [decision for decision in desired.names if decision.name == name]
+    return min(decisions, key=lambda decision: decision.status is not DecisionStatus.SERVED, default=None)

@@ -185,8 +185,8 @@ def _healthy(findings: Sequence[Finding]) -> str:
     codes = [finding.code for finding in findings]
     remedied = codes.count(Code.LoadBalancerRemedied)
     if remedied:
-        what = "1 load balancer is" if remedied == 1 else f"{remedied} load balancers are"
-        return f"is healthy: {what} short-circuited, and fixed by nodeagent"
+        balancers = "1 load balancer is" if remedied == 1 else f"{remedied} load balancers are"
+        return f"is healthy: {balancers} short-circuited, and fixed by nodeagent"
     fine = [code for code in codes if code in _FINE]
     if fine and Code.NotThisNode in codes:  # judged by objects: no connection was made
         return "is not affected: no load balancer known to send the PROXY header is short-circuited"

@@ -133,7 +133,7 @@ def _why_left_alone(seen: LoadBalancerObservation, address: IPAddress) -> str:
     It serves a Service in the families of its ClusterIPs alone (kubernetes: pkg/proxy/serviceport.go).
     """
     service, row = seen.service, seen.identity.provider
-    if service.cluster_ips and all(each.version != address.version for each in service.cluster_ips):
+    if service.cluster_ips and all(ip.version != address.version for ip in service.cluster_ips):
         return f"not short-circuited, as the Service has no IPv{address.version} ClusterIP"
     key, _, wanted = row.detour.replace('"', "").partition(": ") if row else ("", "", "")
     if row and service.annotations.get(key) == wanted and address not in service.external_ips:
@@ -163,8 +163,8 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
 
 def _remedy(code: Code, seen: LoadBalancerObservation, policy_api: str) -> tuple[str, ...]:
     of_nodes = [address for address in seen.service.load_balancer_ips if address in seen.node_addresses]
-    told = ", ".join(map(str, of_nodes))
-    why = f"the status names nodes ({told}), as k3s' ServiceLB writes it; ServiceLB sends no header"
+    addresses = ", ".join(map(str, of_nodes))
+    why = f"the status names nodes ({addresses}), as k3s' ServiceLB writes it; ServiceLB sends no header"
     tolerant = code is Code.ShortCircuitedByObject and "traefik" in seen.service.ref.name
     hint = (_TRAEFIK,) if tolerant else ()
     if code is Code.ShortCircuitedByObject and of_nodes and seen.identity.code != LISTED:
@@ -267,8 +267,8 @@ def policy_text(targets: Iterable[Target], cluster: ClusterAnswers) -> str:
         for service, identity in wanted
         if identity.announcer
     ]
-    found = [(service, identity) for service, identity in wanted if not identity.announcer]
-    if not found:
+    covered = [(service, identity) for service, identity in wanted if not identity.announcer]
+    if not covered:
         raise SourceError(f"no policy: {'; '.join(left_out)}; nodeagent doctor names the other fixes")
     if not cluster.policy_api:
         why = cluster.why.get("policy_api") or (
@@ -281,13 +281,13 @@ def policy_text(targets: Iterable[Target], cluster: ClusterAnswers) -> str:
     text = _POLICY.substitute(
         version=cluster.policy_api,
         name=POLICY_NAME,
-        services=indent(" ||\n".join(map(_condition, found)), " " * 6),
+        services=indent(" ||\n".join(map(_condition, covered)), " " * 6),
         addresses=_ADDRESSES,
         entry_is_short_circuited=_SHORT_CIRCUITED.format("entry"),
         place_is_short_circuited=_SHORT_CIRCUITED.format(f"{_ADDRESSES}[i]"),
         places=", ".join(map(str, range(_MOST_ADDRESSES))),
     )
-    comments = (*_head(found), *(one_line(f"Left out: {each}") for each in left_out))
+    comments = (*_head(covered), *(one_line(f"Left out: {note}") for note in left_out))
     return "".join(f"# {line}\n" for line in comments) + text
 
 

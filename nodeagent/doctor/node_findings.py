@@ -182,23 +182,23 @@ def hosts_line_findings(
         decision.load_balancer: {*map(str, (*decision.addresses, *decision.relay_addresses))}
         for decision in desired.load_balancers
     }
-    found = {}
-    for name in desired.names:
-        if name.load_balancer is None or name.code not in {"UserLine", "HairpinProxyLine"}:
+    findings = {}
+    for decision in desired.names:
+        if decision.load_balancer is None or decision.code not in {"UserLine", "HairpinProxyLine"}:
             continue
-        line = user_names[name.name]
+        line = user_names[decision.name]
         if line.by_hairpin_proxy:
             code = Code.HairpinProxyLine
-            seen = f"hairpin-proxy's old line sends {name.name} to {line.address}"
+            seen = f"hairpin-proxy's old line sends {decision.name} to {line.address}"
             remedy = ["let nodeagent replace it", "$ nodeagent apply --adopt"]
-        elif line.address not in right[name.load_balancer]:
+        elif line.address not in right[decision.load_balancer]:
             code = Code.StaleHostsLine
-            seen = f"sends {name.name} to {line.address}, which is not an address of its load balancer"
+            seen = f"sends {decision.name} to {line.address}, which is not an address of its load balancer"
             remedy = [f"remove line {line.line_number} of {file}, unless it is there on purpose"]
         else:
             continue
-        found[name.name] = Finding.of(code, f"{file}:{line.line_number}", seen, remedy=remedy)
-    return list(found.values())
+        findings[decision.name] = Finding.of(code, f"{file}:{line.line_number}", seen, remedy=remedy)
+    return list(findings.values())
 
 
 def name_order_findings(order: Sequence[str]) -> list[Finding]:

@@ -37,25 +37,25 @@ def find_targets(
     services are not disturbed. Never the API server's own endpoint, or what no node redirects (`rules`), such
     as clouds' metadata. `resolved` are the addresses of load balancers' names.
     """
-    found: list[Target] = []
-    for service, versions in in_turn(services, lambda one: one[0].ref.namespace):
-        most = min(len(found) + _MOST_OF_ONE, _MOST)
+    targets: list[Target] = []
+    for service, versions in in_turn(services, lambda pair: pair[0].ref.namespace):
+        most = min(len(targets) + _MOST_OF_ONE, _MOST)
         for address, vip in _addresses(service, resolved, rules):
             ips = service.cluster_ips
-            own = next((one for one in ips if one.version == address.version), ips[0] if ips else None)
+            cluster_ip = next((ip for ip in ips if ip.version == address.version), ips[0] if ips else None)
             for port in service.ports:
                 endpoint, proxy, tls = Endpoint(address, port.port), versions.get(port.port), _tls(port)
                 if (
                     port.protocol != "TCP"
                     or (proxy is None and len(tls) > 1)
                     or endpoint in facts.api_servers
-                    or len(found) == most
+                    or len(targets) == most
                 ):
                     continue
-                server = Endpoint(own, port.port) if own else None
+                server = Endpoint(cluster_ip, port.port) if cluster_ip else None
                 host = hosts.get(service.ref, "")
-                found.append(Target(service, port, endpoint, proxy, vip, host, tls, server))
-    return tuple(found)
+                targets.append(Target(service, port, endpoint, proxy, vip, host, tls, server))
+    return tuple(targets)
 
 
 def choose_hosts(
@@ -73,18 +73,18 @@ def choose_hosts(
             continue
         names.setdefault(decision.load_balancer, []).append(decision)
     place = {ref: number for number, ref in enumerate(order)}
-    known = any(wanted == one.name for found in names.values() for one in found)
-    chosen = {}
+    known = any(wanted == claim.name for claims in names.values() for claim in claims)
+    hosts = {}
     for service in services:
-        found = names.get(service.ref, [])
-        if wanted and (any(wanted == one.name for one in found) or not known):
-            chosen[service.ref] = wanted
-        elif found:
-            chosen[service.ref] = min(
-                (one.status is DecisionStatus.REFUSED, place.get(one.claimed_by, len(place)), one.name)
-                for one in found
+        claims = names.get(service.ref, [])
+        if wanted and (any(wanted == claim.name for claim in claims) or not known):
+            hosts[service.ref] = wanted
+        elif claims:
+            hosts[service.ref] = min(
+                (claim.status is DecisionStatus.REFUSED, place.get(claim.claimed_by, len(place)), claim.name)
+                for claim in claims
             )[-1]
-    return chosen
+    return hosts
 
 
 def published_names(services: Iterable[Service]) -> tuple[str, ...]:
@@ -96,14 +96,14 @@ def published_names(services: Iterable[Service]) -> tuple[str, ...]:
 def _addresses(
     service: Service, resolved: Mapping[str, tuple[IPAddress, ...]], rules: AddressRules
 ) -> list[tuple[IPAddress, bool]]:
-    found: dict[IPAddress, bool] = {}
+    addresses: dict[IPAddress, bool] = {}
     for point in service.points:
         if point.ip is not None:
-            found.setdefault(point.ip, point.ip in service.short_circuited_ips)
+            addresses.setdefault(point.ip, point.ip in service.short_circuited_ips)
         else:
             for address in resolved.get(point.hostname or "", ()):
-                found.setdefault(address, False)
-    return [(one, vip) for one, vip in found.items() if rules.never(one) is None]
+                addresses.setdefault(address, False)
+    return [(address, vip) for address, vip in addresses.items() if rules.never(address) is None]
 
 
 def _tls(port: ServicePort) -> tuple[bool, ...]:
@@ -156,10 +156,10 @@ def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[PathObserva
         else target
         for target in wanted
     ]
-    rest = (probe for target in wanted for probe in _first_round(target, knowledge))
-    outcomes |= ask_all(probe for probe in rest if probe not in outcomes)
+    probes = (probe for target in wanted for probe in _first_round(target, knowledge))
+    outcomes |= ask_all(probe for probe in probes if probe not in outcomes)
     relayed = _arrivals(wanted, knowledge)
-    doubtful = (one for one in wanted if one.proxy is None and not any(map(works, endings(one))))
+    doubtful = (target for target in wanted if target.proxy is None and not any(map(works, endings(target))))
     outcomes |= ask_all(probe for target in doubtful for probe in _matrix(target))
     return [
         _observation(target, knowledge, outcomes, relayed=relayed.get(target.endpoint)) for target in wanted
@@ -168,13 +168,13 @@ def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[PathObserva
 
 def _arrivals(targets: Iterable[Target], knowledge: Knowledge) -> dict[Endpoint, bool | None]:
     """Return whether a connection arrives at the relay, for each address and port that DNAT may redirect."""
-    wanted = [
+    pairs = [
         (target.endpoint, knowledge.relays[target.endpoint])
         for target in targets
         if target.endpoint in knowledge.relays
         and (knowledge.redirected is None or target.endpoint in knowledge.redirected)
     ]
-    return {end: found for (end, _), found in ask_each(wanted, lambda ends: arrives_at(*ends)).items()}
+    return {end: arrived for (end, _), arrived in ask_each(pairs, lambda pair: arrives_at(*pair)).items()}
 
 
 def _first_round(target: Target, knowledge: Knowledge) -> list[Probe]:
