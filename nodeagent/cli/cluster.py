@@ -52,9 +52,9 @@ def fleet(*, kubeconfig: Path | None, namespace: str, timeout: float, output: st
     with invocation.connect(kubeconfig) as connection:
         rows = read_fleet(connection, namespace, timeout)
     titles = [Styled(title, bold=True) for title in _TITLES]
-    see = f"kubectl -n {namespace} describe daemonset nodeagent"
-    none = f"fleet: no node has, or should have, a pod; see {see}"
-    lines = [*table([titles, *map(_cells, rows)]), "", _sum(rows)] if rows else [Styled(none, "yellow")]
+    command = f"kubectl -n {namespace} describe daemonset nodeagent"
+    notice = f"fleet: no node has, or should have, a pod; see {command}"
+    lines = [*table([titles, *map(_cells, rows)]), "", _sum(rows)] if rows else [Styled(notice, "yellow")]
     show_answer(output, fleet_document(rows), lines, wrap=False)
     return exit_code(rows)
 
@@ -87,8 +87,8 @@ class FleetDocument(Struct, frozen=True, rename="camel"):
 
 def fleet_document(rows: list[NodeRow]) -> FleetDocument:
     """Return the answer of `fleet`; the rows are in order."""
-    found = Counter(row.state for row in rows)
-    counts = {state: found[state] for state in ORDER}
+    by_state = Counter(row.state for row in rows)
+    counts = {state: by_state[state] for state in ORDER}
     return FleetDocument(SCHEMA_VERSION, "Fleet", get_args(Overall)[exit_code(rows)], counts, rows)
 
 
@@ -125,8 +125,8 @@ def _sum(rows: list[NodeRow]) -> Styled:
     counts = Counter(row.state for row in rows)
     others = ", ".join(f"{counts[state]} {state}" for state in ORDER[:-1] if counts[state])
     worst = next(state for state in ORDER if counts[state])
-    text = f"fleet: {counts['in-sync']} of {len(rows)} nodes in sync" + (f"; {others}" if others else "")
-    return Styled(text, _COLOURS[worst])
+    line = f"fleet: {counts['in-sync']} of {len(rows)} nodes in sync" + (f"; {others}" if others else "")
+    return Styled(line, _COLOURS[worst])
 
 
 _WORST = 3
@@ -189,19 +189,19 @@ def bundle(
 
 
 def _read(connection: Connection, namespace: str, row: NodeRow, name: str, timeout: float) -> bytes:
-    chosen = row.relay_pod if _LOGS.get(name) == RELAY else row.pod
-    if not chosen:
+    pod_name = row.relay_pod if _LOGS.get(name) == RELAY else row.pod
+    if not pod_name:
         raise NodeagentError("no relay pod on this node")
-    pod = object_path(ObjectRef("Pod", namespace, chosen))
+    pod = object_path(ObjectRef("Pod", namespace, pod_name))
     if name in _LOGS:
         query = {"container": _LOGS[name], "tailLines": str(_LOG_LINES), "timestamps": "true"}
         return connection.get_text(f"{pod}/log", query, timeout)
     command = _COMMANDS[name]
-    done = connection.execute(pod, AGENT, command, timeout)
+    completed = connection.execute(pod, AGENT, command, timeout)
     # Exit codes of nodeagent's own commands are answers; without any output they are failures.
-    if done.returncode and not done.stdout:
-        raise NodeagentError(f"{' '.join(command)}: {done.stderr[-500:].decode('utf-8', 'replace')}")
-    return done.stdout
+    if completed.returncode and not completed.stdout:
+        raise NodeagentError(f"{' '.join(command)}: {completed.stderr[-500:].decode('utf-8', 'replace')}")
+    return completed.stdout
 
 
 def _write(file: Path, members: dict[str, bytes]) -> None:
@@ -209,7 +209,7 @@ def _write(file: Path, members: dict[str, bytes]) -> None:
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         try:
-            with os.fdopen(descriptor, "wb") as made, tarfile.open(fileobj=made, mode="w:gz") as archive:
+            with os.fdopen(descriptor, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
                 for path, data in members.items():
                     info = tarfile.TarInfo(f"{file.name.removesuffix('.tar.gz')}/{path}")
                     info.size, info.mode, info.mtime = len(data), 0o600, int(time.time())
@@ -271,10 +271,10 @@ def uninstall(  # noqa: PLR0913 - the options
             if delete(coredns_deployment):
                 report(f"{coredns_deployment}: deleted")
             clean_up(connection, options, report)
-        what = "does not exist; on a node, `nodeagent cleanup` removes what it left"
+        outcome = "does not exist; on a node, `nodeagent cleanup` removes what it left"
         if delete(daemonset):
-            what = "deleted; its pods have ended"
-        report(f"{daemonset}: {what}")
+            outcome = "deleted; its pods have ended"
+        report(f"{daemonset}: {outcome}")
         if relay_daemonset and delete(relay_daemonset):
             report(f"{relay_daemonset}: deleted; its pods have ended")
     return 0

@@ -40,12 +40,12 @@ def plan(config: Path | None, kubeconfig: Path | None, node: str | None, *, adop
     """
     options = read_config(config)
     with invocation.connect(kubeconfig, once=True) as connection:
-        found = decide_once(connection, node or default_node_name(), options, adopt=adopt)
+        outcome = decide_once(connection, node or default_node_name(), options, adopt=adopt)
     # Not wrapped: it is about lines of a Corefile, and shows them as they are.
-    show(coredns_lines(found.desired, found.edits), wrap=False)
-    if found.desired.undetermined:
+    show(coredns_lines(outcome.desired, outcome.edits), wrap=False)
+    if outcome.desired.undetermined:
         return 1
-    return invocation.PENDING if found.edits.pending else 0
+    return invocation.PENDING if outcome.edits.pending else 0
 
 
 @coredns.command(epilog="Example: nodeagent coredns run --config /etc/nodeagent.yaml")

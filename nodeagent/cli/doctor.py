@@ -137,9 +137,9 @@ def _fleet(call: invocation.Invocation) -> tuple[Finding, int]:
         return Finding.of(Code.AgentAbsent, _AGENT, f"not installed in the namespace {APP}"), 0
     except SourceError as error:
         return Finding.of(Code.AgentUnknown, _AGENT, one_line(error)), 0
-    others = [row for row in rows if row.state != "in-sync"]
-    seen = f"{len(rows) - len(others)} of {len(rows)} nodes are in sync"
-    evidence = (f"{row.node}: {row.state}: {row.reason}" for row in others[:_SHOWN_NODES])
+    unsynced = [row for row in rows if row.state != "in-sync"]
+    seen = f"{len(rows) - len(unsynced)} of {len(rows)} nodes are in sync"
+    evidence = (f"{row.node}: {row.state}: {row.reason}" for row in unsynced[:_SHOWN_NODES])
     served = (row.load_balancers.served if row.load_balancers else 0 for row in rows)
     return _agents(rows, seen, "$ nodeagent fleet", tuple(evidence)), min(served, default=0)
 
@@ -190,15 +190,15 @@ def doctor_lines(document: DoctorDocument) -> list[Line]:
     lines: list[Line] = [Styled(document.sentence, _OVERALL[document.overall], bold=True), ""]
     for title, checks in GROUPS.items():
         shown = title if document.on_node else title.replace("This node", "Cluster")
-        lines += section(shown, _table([one for check in checks for one in findings if one.check == check]))
+        lines += section(shown, _table([row for check in checks for row in findings if row.check == check]))
     lines += section("What to do", _remedies(findings))
     return lines[:-1]
 
 
 def _table(rows: Sequence[Finding]) -> Iterator[Line]:
     cells = [
-        (Styled(one.status.value, _COLOURS[one.status]), one.subject, f"{one_line(one.seen)} [{one.code}]")
-        for one in rows
+        (Styled(row.status.value, _COLOURS[row.status]), row.subject, f"{one_line(row.seen)} [{row.code}]")
+        for row in rows
     ]
     for finding, line in zip(rows, table(cells, _WIDTH), strict=True):
         yield line
@@ -206,14 +206,14 @@ def _table(rows: Sequence[Finding]) -> Iterator[Line]:
 
 
 def _remedies(findings: Iterable[Finding]) -> Iterator[Line]:
-    found: dict[tuple[str, ...], dict[str, None]] = {}
+    by_remedy: dict[tuple[str, ...], dict[str, None]] = {}
     for finding in findings:
         if finding.remedy:
-            found.setdefault(finding.remedy, {})[finding.subject] = None
-    for remedy, subjects in found.items():
+            by_remedy.setdefault(finding.remedy, {})[finding.subject] = None
+    for remedy, subjects in by_remedy.items():
         yield ", ".join(one_line(subject) for subject in subjects)
         yield from map(_step, remedy)
-    if found:
+    if by_remedy:
         yield "docs/doctor-codes.md explains each [code]"
 
 

@@ -48,17 +48,17 @@ class _Option(click.Option):
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:  # noqa: ANN401 - click's
         names = {name for parameter in ctx.command.get_params(ctx) for name in parameter.opts}
-        for given in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(given, str) and (other := given.partition("=")[0]) in names:
-                text = f"{self.get_error_hint(ctx)} needs a value; it is followed by '{other}'."
-                raise click.BadOptionUsage(self.opts[0], text, ctx)
+        for word in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(word, str) and (flag := word.partition("=")[0]) in names:
+                problem = f"{self.get_error_hint(ctx)} needs a value; it is followed by '{flag}'."
+                raise click.BadOptionUsage(self.opts[0], problem, ctx)
         return super().process_value(ctx, value)
 
     def get_error_hint(self, ctx: click.Context | None) -> str:
-        given = ctx.get_parameter_source(self.name or "") if ctx else None
-        if given is ParameterSource.ENVIRONMENT and isinstance(self.envvar, str):
+        source = ctx.get_parameter_source(self.name or "") if ctx else None
+        if source is ParameterSource.ENVIRONMENT and isinstance(self.envvar, str):
             return f"'{self.envvar}'"
-        return " / ".join(f"'{each}'" for each in self.opts)
+        return " / ".join(f"'{name}'" for name in self.opts)
 
 
 def option(name: str, *short: str, **attributes: Any) -> _Decorator:  # noqa: ANN401 - click's
@@ -107,8 +107,8 @@ common_options = _together(_NODE, _CONTEXT, _KUBECONFIG, _MANIFESTS, config_opti
 
 def output_option(schema: str) -> _Decorator:
     """Return the option for the output's format; `schema` is the name of the document's, in docs/schema."""
-    text = f"Output format; json: docs/schema/{schema}.json."
-    return option("--output", "-o", type=_FORMATS, default="text", help=text)
+    description = f"Output format; json: docs/schema/{schema}.json."
+    return option("--output", "-o", type=_FORMATS, default="text", help=description)
 
 
 adopt_option = option(
@@ -168,18 +168,18 @@ def connect(kubeconfig: Path | None, *, once: bool = False) -> "Connection":
 @contextmanager
 def removing() -> Iterator[Callable[[str], None]]:
     """Provide what shows each removal; an error within says whether there were any, and in which cluster."""
-    done: list[str] = []
+    removals: list[str] = []
 
-    def report(what: str) -> None:
-        done.append(what)
-        show([what])
+    def report(removal: str) -> None:
+        removals.append(removal)
+        show([removal])
 
     try:
         yield report
     except SourceError as error:
-        left = "the rest is left: run it again" if done else "nothing was removed"
+        outcome = "the rest is left: run it again" if removals else "nothing was removed"
         context = click.get_current_context().meta[CONTEXT_KEY] or "the current one"
-        raise NodeagentError(f"{error}; {left} (kubeconfig's context: {context})") from error
+        raise NodeagentError(f"{error}; {outcome} (kubeconfig's context: {context})") from error
 
 
 def object_option(
@@ -187,15 +187,15 @@ def object_option(
 ) -> _Decorator:
     """Return an option that names an object; if `optional`, it may be empty: None."""
 
-    def reference(_context: click.Context, _: click.Parameter, given: str | None) -> ObjectRef | None:
-        if optional and not given:
+    def reference(_context: click.Context, _: click.Parameter, path: str | None) -> ObjectRef | None:
+        if optional and not path:
             return None
-        namespace, _slash, name = (given or "").partition("/")
+        namespace, _slash, name = (path or "").partition("/")
         try:
             # "." as a name would be the path of all of them.
             return ObjectRef(kind, DnsName.parse(namespace), DnsName.parse(name))
         except ValueError as error:
-            raise ConfigError(f"{option_name} {given!r}: write it as NAMESPACE/NAME") from error
+            raise ConfigError(f"{option_name} {path!r}: write it as NAMESPACE/NAME") from error
 
     return option(option_name, metavar="NAMESPACE/NAME", default=default, callback=reference, help=text)
 
@@ -218,7 +218,7 @@ class View(Struct, frozen=True):
     @property
     def here(self) -> set[IPAddress]:
         """This machine's addresses."""
-        return {*self.facts.source_addresses, *(each.address for each in self.facts.addresses)}
+        return {*self.facts.source_addresses, *(address.address for address in self.facts.addresses)}
 
     @property
     def elsewhere(self) -> str:
@@ -270,7 +270,7 @@ class Invocation(Struct, frozen=True):
         snapshot, servers = self.observe(whole=whole)
         unread = any(entry.where.endswith(f"Node {self.node_name}") for entry in snapshot.unreadable)
         if (of_a_node or self.node_given) and snapshot.node is None and snapshot.nodes and not unread:
-            self._reject_other_nodes([each.name for each in snapshot.nodes])
+            self._reject_other_nodes([node.name for node in snapshot.nodes])
         actual = ActualState(build_components(self.config, adopt=self.adopt))
         api = find_api_servers([self.kubeconfig] if self.kubeconfig else [], servers=servers)
         facts = read_facts(self.node_name, self.config, snapshot, actual, api)
@@ -296,8 +296,8 @@ class Invocation(Struct, frozen=True):
             return read_manifests(self.manifests, self.node_name, service), []
         with connect(self.kubeconfig, once=True) as connection:
             hostnames = whole or self.config.hosts.enabled
-            found = read_cluster(connection, self.node_name, service, hostnames=hostnames, nodes=whole)
-            return found, [connection.server]
+            snapshot = read_cluster(connection, self.node_name, service, hostnames=hostnames, nodes=whole)
+            return snapshot, [connection.server]
 
     def _reject_other_nodes(self, names: Sequence[str]) -> NoReturn:
         shown = get_close_matches(self.node_name, names, _SHOWN_NAMES, 0)

@@ -40,8 +40,8 @@ class Commands(click.Group):
         if args and args[0] not in names and not args[0].startswith("-"):
             options = [option for parameter in self.get_params(ctx) for option in parameter.opts]
             near = get_close_matches(args[0], [*names, *options], 1)
-            known = f"did you mean {near[0]!r}?" if near else f"the commands are {', '.join(names)}"
-            ctx.fail(f"No such command {quoted(args[0])}: {known}")
+            hint = f"did you mean {near[0]!r}?" if near else f"the commands are {', '.join(names)}"
+            ctx.fail(f"No such command {quoted(args[0])}: {hint}")
         return super().resolve_command(ctx, args)
 
 

@@ -49,11 +49,11 @@ def apply(*, any_machine: bool, **options: Any) -> int:  # noqa: ANN401 - click'
             invocation.refuse_other_machine(view.snapshot.node, view.here)
         if hidden := out_of_reach(view.actual):
             raise ApplyError("\n".join(hidden.values()))
-        done = apply_plan(view.desired, view.actual)
+        node_pass = apply_plan(view.desired, view.actual)
     applied = "applied; nodeagent doctor shows whether connections work"
-    verdict = applied if done.changes else "in sync, nothing to do"
-    show(convergence_lines(call.node_name, done, verdict, "nodeagent apply"))
-    return 1 if done.errors or done.desired.undetermined else 0
+    verdict = applied if node_pass.changes else "in sync, nothing to do"
+    show(convergence_lines(call.node_name, node_pass, verdict, "nodeagent apply"))
+    return 1 if node_pass.errors or node_pass.desired.undetermined else 0
 
 
 @click.command(epilog="Example: nodeagent status --output json")
@@ -75,11 +75,11 @@ def _report(kind: Literal["Plan", "Status"], call: invocation.Invocation, output
     desired, actual = view.desired, view.actual
     comparison = compare(desired, actual, from_nothing=kind == "Plan")
     listeners = read_listener_status(desired, actual) if kind == "Status" else None
-    found = report(kind, call.node_name, desired, comparison, listeners)
-    show_answer(output, found, report_lines(found, view.elsewhere))
+    document = report(kind, call.node_name, desired, comparison, listeners)
+    show_answer(output, document, report_lines(document, view.elsewhere))
     if comparison.errors or desired.undetermined:
         return 1
-    silent = any(not each.answers for each in (listeners or {}).values())
+    silent = any(not listener.answers for listener in (listeners or {}).values())
     return invocation.PENDING if comparison.changes or silent or call.rejected else 0
 
 
@@ -98,9 +98,9 @@ def cleanup(config: Path | None) -> int:
     run_dir = Path(options.relay.run_dir)
     components = build_components(options, adopt=False)
     with exclusive(run_dir, LOCK_SECONDS):
-        done = clean_up(components)
+        node_pass = clean_up(components)
         with suppress(OSError):  # what a killed agent left would keep the run directory; it is another's file
             remove_status(status_path(run_dir))
     verdict = "nothing of nodeagent is left here"
-    show(convergence_lines(default_node_name(), done, verdict, "nodeagent cleanup"))
-    return 1 if done.errors else 0
+    show(convergence_lines(default_node_name(), node_pass, verdict, "nodeagent cleanup"))
+    return 1 if node_pass.errors else 0

@@ -143,7 +143,7 @@ def _component_change(change: Diff | None) -> ComponentChange:
 
 
 def _pending(document: Document) -> dict[ComponentName, ComponentChange]:
-    return {name: one for name, one in document.changes.items() if one.add or one.remove or one.preview}
+    return {name: diff for name, diff in document.changes.items() if diff.add or diff.remove or diff.preview}
 
 
 def _load_balancer(
@@ -151,7 +151,9 @@ def _load_balancer(
     desired: Desired,
     listeners: Mapping[Endpoint, ListenerStatus] | None = None,
 ) -> LoadBalancer:
-    binds = [one.bind for one in desired.listeners if one.load_balancer == decision.load_balancer]
+    binds = [
+        listener.bind for listener in desired.listeners if listener.load_balancer == decision.load_balancer
+    ]
     return LoadBalancer(
         service=decision.load_balancer,
         status=decision.status.value,
@@ -189,7 +191,7 @@ def report_lines(document: Document, elsewhere: str = "") -> Iterator[Line]:
     """
     yield from _decisions(
         document.load_balancers,
-        [_name_line(one, written=document.kind == "Status") for one in document.names],
+        [_name_line(hostname, written=document.kind == "Status") for hostname in document.names],
         document.unreadable,
         document.remarks,
     )
@@ -246,10 +248,10 @@ def edit_lines(edit: "Edit") -> list[str]:
 
 def _beyond(lines: Iterable[str], others: Iterable[str]) -> Iterator[str]:
     """Yield the lines that the others do not have, or not as often."""
-    left = Counter(others)
+    counts = Counter(others)
     for line in lines:
-        left[line] -= 1
-        if left[line] < 0:
+        counts[line] -= 1
+        if counts[line] < 0:
             yield line
 
 
@@ -285,49 +287,50 @@ def _decisions(
     unreadable: Iterable[Unreadable],
     remarks: Iterable[str],
 ) -> Iterator[Line]:
-    balancers = [line for one in load_balancers for line in _load_balancer_lines(one)]
+    balancers = [line for balancer in load_balancers for line in _load_balancer_lines(balancer)]
     yield from section("Load balancers", balancers)
     yield from section("Names", names)
     yield from section("Not usable", map(_unreadable_line, unreadable))
     yield from section("Notes", remarks)
 
 
-def _load_balancer_lines(found: LoadBalancer) -> Iterator[Line]:
-    route = ", ".join(found.addresses) or "no address"
-    if found.ports:
-        route += f" -> {', '.join(found.relay_addresses)} port {', '.join(map(str, found.ports))}"
+def _load_balancer_lines(balancer: LoadBalancer) -> Iterator[Line]:
+    route = ", ".join(balancer.addresses) or "no address"
+    if balancer.ports:
+        route += f" -> {', '.join(balancer.relay_addresses)} port {', '.join(map(str, balancer.ports))}"
     # What nothing of exists yet is no fault of it.
-    pending = found.listeners and all(
-        not one.answers and one.redirected is not None and not one.redirected for one in found.listeners
+    pending = balancer.listeners and all(
+        not status.answers and status.redirected is not None and not status.redirected
+        for status in balancer.listeners
     )
-    word = _PENDING if pending else _status_word(found)
-    yield word, f" {found.service.path}: {route}: {found.reason}{_code(found)}"
-    yield from (f"         {remark}" for remark in found.remarks)
-    for listener in () if pending else found.listeners or ():
+    word = _PENDING if pending else _status_word(balancer)
+    yield word, f" {balancer.service.path}: {route}: {balancer.reason}{_code(balancer)}"
+    yield from (f"         {remark}" for remark in balancer.remarks)
+    for listener in () if pending else balancer.listeners or ():
         answers = Styled("answers") if listener.answers else Styled("does not answer", "red")
         redirected = "unknown" if listener.redirected is None else ", ".join(listener.redirected) or "nothing"
         backend = f", ingress controller {listener.backend}" if listener.backend else ""
         yield f"         relay {listener.relay} ", answers, f", redirected to it: {redirected}{backend}"
 
 
-def _name_line(found: Name, *, written: bool = False) -> Line:
+def _name_line(hostname: Name, *, written: bool = False) -> Line:
     """Return the decision, and if `written`, whether a served hostname is in the hosts file now."""
     mark = ""
-    word = _status_word(found)
-    if written and found.status == "served":
-        mark = {True: " [written]", False: "", None: " [unknown]"}[found.written]
-        word = _PENDING if found.written is False else word
-    said = f" {shown_name(found.name)}{mark} ({found.claimed_by}): {found.reason}{_code(found)}"
-    return word, said
+    word = _status_word(hostname)
+    if written and hostname.status == "served":
+        mark = {True: " [written]", False: "", None: " [unknown]"}[hostname.written]
+        word = _PENDING if hostname.written is False else word
+    line = f" {shown_name(hostname.name)}{mark} ({hostname.claimed_by}): {hostname.reason}{_code(hostname)}"
+    return word, line
 
 
-def _status_word(found: LoadBalancer | Name) -> Styled:
-    return Styled(f"{found.status:8}", _COLOURS[found.status])
+def _status_word(decision: LoadBalancer | Name) -> Styled:
+    return Styled(f"{decision.status:8}", _COLOURS[decision.status])
 
 
-def _code(found: LoadBalancer | Name) -> str:
+def _code(decision: LoadBalancer | Name) -> str:
     """Return the code of what is not served, by which docs/reasons.md explains it."""
-    return "" if found.status == "served" else f" [{found.code}]"
+    return "" if decision.status == "served" else f" [{decision.code}]"
 
 
 def _unreadable_line(entry: Unreadable) -> str:
@@ -337,8 +340,8 @@ def _unreadable_line(entry: Unreadable) -> str:
 def _change(name: ComponentName, change: ComponentChange) -> Iterator[Line]:
     title = f"{TITLES[name]} ({change.how})" if change.how else TITLES[name]
     # Of a whole table, what differs; the JSON has all of it.
-    text = "\n".join((*change.add, *change.remove)) if name == "dnat" else change.preview
-    yield from section(title, map(_coloured, block(text)))
+    preview = "\n".join((*change.add, *change.remove)) if name == "dnat" else change.preview
+    yield from section(title, map(_coloured, block(preview)))
 
 
 def _coloured(line: str) -> Styled:
@@ -346,8 +349,8 @@ def _coloured(line: str) -> Styled:
 
 
 def _errors(errors: Mapping[ComponentName, str]) -> Iterator[Line]:
-    for component, text in errors.items():
-        yield from section(Styled(f"{TITLES[component]} failed", "red", bold=True), block(text))
+    for component, error in errors.items():
+        yield from section(Styled(f"{TITLES[component]} failed", "red", bold=True), block(error))
 
 
 def _conclusion(document: Document, advice: str, elsewhere: str) -> str:

@@ -70,11 +70,11 @@ def run(  # noqa: PLR0913 - the options
 def _check_machine(connection: Connection, name: str, options: Config) -> None:
     """Raise ConfigError if this machine is not the Node; without the API server, nothing."""
     try:
-        found = read_list(connection, own_node(name)).items.values()
+        objects = read_list(connection, own_node(name)).items.values()
     except SourceError as error:
-        text = "Could not check whether this machine is the Node"
-        say(logging.WARNING, text, node=name, error=one_line(error))
+        message = "Could not check whether this machine is the Node"
+        say(logging.WARNING, message, node=name, error=one_line(error))
         return
     addresses = build_components(options, adopt=False).addresses.read().addresses
-    node = next((value for value in found if isinstance(value, Node)), None)
-    invocation.refuse_other_machine(node, {*source_addresses(), *(each.address for each in addresses)})
+    node = next((value for value in objects if isinstance(value, Node)), None)
+    invocation.refuse_other_machine(node, {*source_addresses(), *(address.address for address in addresses)})

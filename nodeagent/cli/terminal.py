@@ -50,24 +50,24 @@ def block(text: str) -> Iterator[str]:
 
 def section(title: str | Styled, lines: Iterable[Line]) -> Iterator[Line]:
     """Yield the title, the lines below it, indented, and an empty one; nothing if there are no lines."""
-    found: list[Line] = [(Styled("  "), *_parts(line)) for line in lines]
-    if found:
+    body: list[Line] = [(Styled("  "), *_parts(line)) for line in lines]
+    if body:
         yield title if isinstance(title, Styled) else Styled(title, bold=True)
-        yield from found
+        yield from body
         yield ""
 
 
 def table(rows: Iterable[Sequence[str | Styled]], first: int = 0) -> list[Line]:
     """Return the rows in columns, the first of at least `first` characters; each cell is on one line."""
-    found = [[Styled(one_line(cell.text), cell.colour, cell.bold) for cell in _parts(row)] for row in rows]
-    widths = [max(len(cell.text) for cell in column) + 2 for column in zip(*found, strict=True)]
+    grid = [[Styled(one_line(cell.text), cell.colour, cell.bold) for cell in _parts(row)] for row in rows]
+    widths = [max(len(cell.text) for cell in column) + 2 for column in zip(*grid, strict=True)]
     columns = [max(first + 2, widths[0]), *widths[1:-1], 0] if widths else []
     return [
         tuple(
             Styled(f"{cell.text:{width}}", cell.colour, cell.bold)
             for cell, width in zip(row, columns, strict=True)
         )
-        for row in found
+        for row in grid
     ]
 
 

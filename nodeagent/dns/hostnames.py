@@ -120,8 +120,8 @@ class Hostnames:
             known = self.known.setdefault(name, _Hostname(wanted[name]))
             known.question, known.changed_at = wanted[name], now
         self.ask_again(differing)
-        self._numbers = Counter(each.namespace for each in wanted.values())
-        self._ready = {each: {} for each in self._ready if each in self._numbers}  # Their turns stay.
+        self._numbers = Counter(question.namespace for question in wanted.values())
+        self._ready = {ns: {} for ns in self._ready if ns in self._numbers}  # Their turns stay.
         self._heap = [(known.due, name) for name, known in self.known.items()]
         heapq.heapify(self._heap)
 
@@ -141,7 +141,7 @@ class Hostnames:
             if (known := self.known.get(name)) and known.due == due and name not in self._asking:
                 self._ready.setdefault(known.question.namespace, {})[name] = None
         running, free = Counter(self._asking.values()), self._at_once - len(self._asking)
-        namespace = next((each for each in self._ready if self._ready[each] and running[each] < free), None)
+        namespace = next((ns for ns in self._ready if self._ready[ns] and running[ns] < free), None)
         if namespace is None:
             return self._heap[0][0] - now if self._heap else math.inf
         if self._next_at > now:
@@ -164,10 +164,10 @@ class Hostnames:
             return
         question, counts, is_first = known.question, known.counts, known.answer is None
         answer = known.answer = known.answered(reply, now)
-        told, before = answer.last_conclusive, counts.last_conclusive if counts else None
-        changed = question.meaning(told) != question.meaning(before)
+        after, before = answer.last_conclusive, counts.last_conclusive if counts else None
+        changed = question.meaning(after) != question.meaning(before)
         same = counts and not changed and question.meaning(answer.latest) == question.meaning(counts.latest)
-        gone = question.relevant(before) - question.relevant(told)
+        gone = question.relevant(before) - question.relevant(after)
         known.gone_since = min(known.gone_since, now) if gone else math.inf
         if same or question.every or (is_first and not gone):
             if counts != answer:
@@ -204,7 +204,7 @@ class Hostnames:
     def answers(self) -> Mapping[str, DnsAnswer]:
         """Return the answers that count; the same object until one changes."""
         if self._answers is None:
-            self._answers = {name: each.counts for name, each in self.known.items() if each.counts}
+            self._answers = {name: known.counts for name, known in self.known.items() if known.counts}
         return self._answers
 
     def _put(self, name: str, due: float) -> None:

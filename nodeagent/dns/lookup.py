@@ -55,13 +55,13 @@ class Resolver:
         if not upstreams.servers:
             return DnsReply(DnsOutcome.NO_SERVER, trouble=upstreams.problem)
         deadline = time.monotonic() + seconds
-        parts: dict[Family, DnsReply] = {}
+        replies: dict[Family, DnsReply] = {}
         for family, question in _QUESTIONS.items():
             query = dns.message.make_query(name, question)
-            parts[family] = self._ask_each(query, upstreams.servers, deadline)
-            if parts[family].outcome in (DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE):
+            replies[family] = self._ask_each(query, upstreams.servers, deadline)
+            if replies[family].outcome in (DnsOutcome.TIMEOUT, DnsOutcome.UNREACHABLE):
                 break  # The second query would also wait in vain.
-        return _combined(parts)
+        return _combined(replies)
 
     def _ask_each(self, query: dns.message.Message, servers: Iterable[Endpoint], deadline: float) -> DnsReply:
         failures: dict[Endpoint, DnsReply] = {}
@@ -74,10 +74,10 @@ class Resolver:
                 self._good = server
                 return reply
             failures[server] = reply
-        said = "; ".join(f"{server.address}: {reply.trouble}" for server, reply in failures.items())
+        trouble = "; ".join(f"{server.address}: {reply.trouble}" for server, reply in failures.items())
         outcomes = (reply.outcome for reply in failures.values())
         counting = min(outcomes, key=_COUNTING.index, default=DnsOutcome.TIMEOUT)
-        return DnsReply(counting, trouble=said or "no time was left to query it")
+        return DnsReply(counting, trouble=trouble or "no time was left to query it")
 
 
 def _ask_server(server: Endpoint, query: dns.message.Message, seconds: float) -> DnsReply:
@@ -155,21 +155,21 @@ def _read(message: dns.message.QueryMessage) -> DnsReply:
     has_soa = any(records.rdtype == dns.rdatatype.SOA for records in message.authority)
     if has_soa or message.flags & (dns.flags.RA if chain.cnames else dns.flags.RA | dns.flags.AA):
         return DnsReply(DnsOutcome.NO_ADDRESS)
-    asked = dns.rdatatype.to_text(message.question[0].rdtype)
-    return DnsReply(DnsOutcome.REFUSED, trouble=f"does not look up {asked} at other servers (no recursion)")
+    rdtype = dns.rdatatype.to_text(message.question[0].rdtype)
+    return DnsReply(DnsOutcome.REFUSED, trouble=f"does not look up {rdtype} at other servers (no recursion)")
 
 
-def _combined(parts: Mapping[Family, DnsReply]) -> DnsReply:
+def _combined(replies: Mapping[Family, DnsReply]) -> DnsReply:
     """Return both answers as one reply.
 
     Servers that know no AAAA answer it with NXDOMAIN or SERVFAIL although the name has an A (RFC 4074, 4):
     so addresses of one family count, whatever happened to the other query.
     """
-    silent = {family: part for family, part in parts.items() if not part.outcome.tells}
-    addresses = sorted({address for part in parts.values() for address in part.addresses}, key=sort_key)
+    silent = {family: reply for family, reply in replies.items() if not reply.outcome.tells}
+    addresses = sorted({address for reply in replies.values() for address in reply.addresses}, key=sort_key)
     return DnsReply(
-        min((part.outcome for part in parts.values()), key=_COUNTING.index),
+        min((reply.outcome for reply in replies.values()), key=_COUNTING.index),
         intern(tuple(addresses)),
-        "; ".join(dict.fromkeys(part.trouble for part in silent.values())),
+        "; ".join(dict.fromkeys(reply.trouble for reply in silent.values())),
         intern(frozenset(silent if addresses else ())),
     )

@@ -64,7 +64,7 @@ class DnsVerifier:
         """Return when every wanted hostname was looked up, or after `seconds`."""
         with self._changed:
             known = self._names.known
-            self._changed.wait_for(lambda: all(each.answer for each in known.values()), seconds)
+            self._changed.wait_for(lambda: all(hostname.answer for hostname in known.values()), seconds)
 
     def ask_by(self, ask: Ask, recheck_seconds: float) -> None:
         """Look up in this way from now on, and every hostname soon: the configuration changed."""

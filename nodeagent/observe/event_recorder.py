@@ -60,22 +60,24 @@ class PendingEvent(Struct, frozen=True):
 def pending_events(desired: Desired) -> tuple[PendingEvent, ...]:
     """Return an Event for each rejected load balancer, and for each kind of rejected hostnames."""
     # Every node words them alike, so that one Event serves all; not ports that another program holds.
-    found = []
-    for one in desired.load_balancers:
-        if one.status is DecisionStatus.REFUSED:
-            found.append(PendingEvent(one.load_balancer, one.code, one.reason, one.uid))
-        elif one.taken and one.status is DecisionStatus.SERVED:
-            found.append(PendingEvent(one.load_balancer, "PortTaken", "; ".join(one.taken), one.uid))
-    found += name_events(desired, EVENT_NAME_CODES)
-    found.sort(key=lambda one: (one.service, one.code))
-    return tuple(in_turn(found, lambda one: one.service.namespace))
+    events = []
+    for decision in desired.load_balancers:
+        if decision.status is DecisionStatus.REFUSED:
+            events.append(PendingEvent(decision.load_balancer, decision.code, decision.reason, decision.uid))
+        elif decision.taken and decision.status is DecisionStatus.SERVED:
+            events.append(
+                PendingEvent(decision.load_balancer, "PortTaken", "; ".join(decision.taken), decision.uid)
+            )
+    events += name_events(desired, EVENT_NAME_CODES)
+    events.sort(key=lambda event: (event.service, event.code))
+    return tuple(in_turn(events, lambda event: event.service.namespace))
 
 
 def name_events(desired: Desired, reported: AbstractSet[str]) -> tuple[PendingEvent, ...]:
     """Return an Event per load balancer and code of `reported`, once its namespace's lookups have ended."""
     if reported.isdisjoint(map(attrgetter("conclusion.code"), desired.names)):
         return ()
-    waiting = {one.claimed_by.namespace for one in desired.names if one.code in _WAITING}
+    waiting = {name.claimed_by.namespace for name in desired.names if name.code in _WAITING}
     uids = {decision.load_balancer: decision.uid for decision in desired.load_balancers}
     refused: dict[tuple[ObjectRef, str], list[NameDecision]] = {}
     for decision in desired.names:
@@ -91,7 +93,7 @@ def name_events(desired: Desired, reported: AbstractSet[str]) -> tuple[PendingEv
 
 def _about(decisions: Iterable[NameDecision]) -> str:
     by_name: Mapping[str, NameDecision] = {decision.name: decision for decision in decisions}
-    ordered = in_turn(by_name.values(), lambda one: one.claimed_by.namespace)
+    ordered = in_turn(by_name.values(), lambda decision: decision.claimed_by.namespace)
     shown = [
         f"{shown_name(decision.name)} ({decision.claimed_by}): {decision.stable_reason}"
         for decision in ordered[:_NAMES_SHOWN]
@@ -154,8 +156,8 @@ class EventRecorder:
         with self._changed:
             since = {key: began for key, (_, began) in self._pending.items()}
             now = self._clock()
-            keyed = (((one.service, one.code), one) for one in events)
-            self._pending = {key: (one, since.get(key, now)) for key, one in keyed}
+            keyed = (((event.service, event.code), event) for event in events)
+            self._pending = {key: (event, since.get(key, now)) for key, event in keyed}
             self._changed.notify()
 
     def _next(self) -> PendingEvent:
@@ -167,12 +169,12 @@ class EventRecorder:
                 recent = {key: at for key, at in self._recorded.items() if now - at < _MINUTE}
                 used = Counter(service.namespace for service, _ in recent)
                 waiting = [
-                    (one, began + _PATIENCE * (one.code in _BY_DNS))
-                    for key, (one, began) in self._pending.items()
+                    (event, began + _PATIENCE * (event.code in _BY_DNS))
+                    for key, (event, began) in self._pending.items()
                     if key not in self._recorded
                 ]
-                due = [one for one, at in waiting if at <= now]
-                first = min(due, key=lambda one: used[one.service.namespace], default=None)
+                due = [event for event, at in waiting if at <= now]
+                first = min(due, key=lambda event: used[event.service.namespace], default=None)
                 if first is None:
                     self._changed.wait(min(at for _, at in waiting) - now if waiting else None)
                 elif len(recent) >= _MOST_A_MINUTE or used[first.service.namespace] >= _MOST_OF_A_NAMESPACE:
@@ -184,7 +186,7 @@ class EventRecorder:
     def _post(self) -> None:
         log = TransitionLog()
         while True:
-            one = self._next()
-            failure = post_event(self._connection, one, self._node_name)
+            event = self._next()
+            failure = post_event(self._connection, event, self._node_name)
             # Once for each kind of failure: its words differ with every namespace.
             log.problems("Could not post an Event", {type(failure).__name__: str(failure)} if failure else {})

@@ -84,23 +84,23 @@ class Metrics(Collector):
 
     def counter(self, name: str, **labels: Iterable[str]) -> client.Counter:
         """Add what only grows; `labels` have all their values."""
-        made = client.Counter(self._prefix + name, _HELP[name], [*labels], registry=self._registry)
-        return _from_zero(made, labels)
+        counter = client.Counter(self._prefix + name, _HELP[name], [*labels], registry=self._registry)
+        return _from_zero(counter, labels)
 
     def histogram(self, name: str, **labels: Iterable[str]) -> client.Histogram:
         """Add durations."""
-        made = client.Histogram(
+        histogram = client.Histogram(
             self._prefix + name, _HELP[name], [*labels], registry=self._registry, buckets=_SECONDS
         )
-        return _from_zero(made, labels)
+        return _from_zero(histogram, labels)
 
     def family(self, name: str, samples: Mapping[Any, float], *labels: str) -> Family:
         """Return one metric with samples by their labels' values: a counter if its name ends in _total."""
         kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
-        made = kind(self._prefix + name, _HELP[name], labels=labels)
+        family = kind(self._prefix + name, _HELP[name], labels=labels)
         for values, value in samples.items():
-            made.add_metric(values, value)
-        return made
+            family.add_metric(values, value)
+        return family
 
     def exposition(self) -> bytes:
         """Return all metrics as text."""
@@ -158,15 +158,17 @@ class AgentMetrics(Metrics):
         yield from super().collect()
         status, states, relay = self.status, self.resources(), self.status.relay
         conflicts = {(name,): name in status.conflicts for name in COMPONENTS}
-        failing = {(name,): one.state == "failed" for name, one in status.components.items()}
+        failing = {(name,): component.state == "failed" for name, component in status.components.items()}
         yield self.family("build_info", {(__version__,): 1}, "version")
         yield self.family("drift_conflict", conflicts, "component")
         yield self.family("failing", failing, "component")
         yield self.family("api_read_bytes_total", {(): self.bytes_read()})
-        yield self.family("objects", {(one.name,): one.objects for one in states}, "resource")
-        yield self.family("watch_restarts_total", {(one.name,): one.restarts for one in states}, "resource")
-        yield self.family("relists_total", {(one.name,): one.relists for one in states}, "resource")
-        coverage = {(one.name, each): each is one.state for one in states for each in KindState}
+        yield self.family("objects", {(state.name,): state.objects for state in states}, "resource")
+        yield self.family(
+            "watch_restarts_total", {(state.name,): state.restarts for state in states}, "resource"
+        )
+        yield self.family("relists_total", {(state.name,): state.relists for state in states}, "resource")
+        coverage = {(state.name, value): value is state.state for state in states for value in KindState}
         yield self.family("resource_coverage", coverage, "resource", "state")
         yield from self._of_the_plan()
         statistics = self.statistics() if self.statistics else None
@@ -179,12 +181,12 @@ class AgentMetrics(Metrics):
     def _of_the_plan(self) -> Iterator[Family]:
         desired, dns = self.status.desired, self.dns()
         # Hostnames that were never verified don't count.
-        answers = [dns[one.name] for one in desired.names if one.code == "Kept" and one.name in dns]
-        kept = [answer.failing_since for answer in answers if answer.failing_since is not None]
+        answers = [dns[name.name] for name in desired.names if name.code == "Kept" and name.name in dns]
+        since = [answer.failing_since for answer in answers if answer.failing_since is not None]
         yield self.family("load_balancers", _by_reason(desired.load_balancers), "state", "reason")
         yield self.family("names", _by_reason(desired.names), "state", "reason")
         yield self.family("unreadable_objects", {(): len(desired.unreadable)})
-        yield self.family("dns_kept_seconds", {(): time.monotonic() - min(kept) if kept else 0.0})
+        yield self.family("dns_kept_seconds", {(): time.monotonic() - min(since) if since else 0.0})
 
     def _of_upstreams(self, servers: tuple[ServerState, ...]) -> Iterator[Family]:
         """Yield HAProxy's view of planned load balancers; an intruder in its container may name others."""
@@ -193,13 +195,16 @@ class AgentMetrics(Metrics):
         for server in servers:
             if server.load_balancer in planned:
                 by_path.setdefault(server.load_balancer.path, []).append(server)
-        up = {(path,): all(one.up for one in own) for path, own in by_path.items()}
-        connections = {(path,): sum(one.connections for one in own) for path, own in by_path.items()}
-        rejected = {(path,): sum(one.rejected for one in own) for path, own in by_path.items()}
+        up = {(path,): all(state.up for state in own) for path, own in by_path.items()}
+        connections = {(path,): sum(state.connections for state in own) for path, own in by_path.items()}
+        rejected = {(path,): sum(state.rejected for state in own) for path, own in by_path.items()}
         yield self.family("relay_upstream_up", up, "load_balancer")
         yield self.family("relay_connections", connections, "load_balancer")
         yield self.family("relay_rejected_connections", rejected, "load_balancer")
 
 
 def _by_reason(decisions: Iterable[Decision]) -> Mapping[tuple[str, str], int]:
-    return Counter((each.status.value, each.code) for each in (one.conclusion for one in decisions))
+    return Counter(
+        (conclusion.status.value, conclusion.code)
+        for conclusion in (decision.conclusion for decision in decisions)
+    )

@@ -122,8 +122,8 @@ class Status:
         """The state of each component at this moment, in order."""
         now, since = self._clock(), self._failing_since.copy()
         return {
-            name: replace(one, failed_seconds=round(now - since[name], 2)) if name in since else one
-            for name, one in self._components.items()
+            name: replace(status, failed_seconds=round(now - since[name], 2)) if name in since else status
+            for name, status in self._components.items()
         }
 
     def report(self, component: str, error: str | None) -> None:

@@ -42,14 +42,14 @@ Pages = Mapping[str, Callable[[], Page]]
 
 def pages(status: Status, exposition: Callable[[], bytes]) -> Pages:
     """Return the three pages; that of the metrics costs milliseconds, and is made at most once a second."""
-    made_at, made, making = -math.inf, Page(ok=True, text=""), Lock()
+    made_at, page, making = -math.inf, Page(ok=True, text=""), Lock()
 
     def metrics() -> Page:
-        nonlocal made_at, made
+        nonlocal made_at, page
         with making:
             if time.monotonic() - made_at >= 1:
-                made, made_at = Page(ok=True, text=exposition().decode()), time.monotonic()
-            return made
+                page, made_at = Page(ok=True, text=exposition().decode()), time.monotonic()
+            return page
 
     return {"/healthz": status.alive, "/readyz": status.ready, "/metrics": metrics}
 
@@ -121,7 +121,7 @@ class TelemetryServer(ThreadingHTTPServer):
             # For example, out of descriptors: the connection waits, and would wake this thread at once.
             self._closing.wait(_PAUSE_SECONDS)
             raise
-        self._open = [*(each for each in self._open if each.fileno() >= 0), request]
+        self._open = [*(connection for connection in self._open if connection.fileno() >= 0), request]
         if len(self._open) > _AT_ONCE:
             with suppress(OSError):  # it has just ended
                 self._open.pop(0).shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it

@@ -51,17 +51,18 @@ class TransitionLog:
             before, self._latest[kind] = self._latest.get(kind, ()), decisions
             known = decisions.since(before) if isinstance(decisions, ByName) else None
             self.lines(_changed(kind, *(known or (before, decisions))))
-        self.problems("Skipped an object", {one.where: one.reason for one in after.unreadable}, "object")
+        self.problems("Skipped an object", {skip.where: skip.reason for skip in after.unreadable}, "object")
 
     def problems(self, message: str, now: Mapping[str, str], field: str = "reason", ended: str = "") -> None:
         """Log each problem when it begins, and with other words when it ends; `now` has its reason."""
         before, self._problems[message] = self._problems.get(message, {}), now
         begun, over = sorted(now.keys() - before.keys()), sorted(before.keys() - now.keys())
         self.lines(
-            ((_place(one), message, {field: one, "reason": now[one]}) for one in begun), logging.WARNING
+            ((_place(subject), message, {field: subject, "reason": now[subject]}) for subject in begun),
+            logging.WARNING,
         )
         if ended:
-            self.lines((_place(one), ended, {field: one}) for one in over)
+            self.lines((_place(subject), ended, {field: subject}) for subject in over)
 
     def lines(self, lines: Iterable[Line], level: int = logging.INFO) -> None:
         """Log these lines, as far as each namespace or component has some left; they take turns."""
@@ -89,10 +90,10 @@ def _place(subject: str) -> str:
 def _changed(kind: str, before: Sequence[_Decision], after: Sequence[_Decision]) -> Iterator[Line]:
     """Yield a line for each decision that is new, is another in essence, or is gone."""
     # By id, which no other has while both are held: a planner keeps what stays as it is.
-    old, new = ({id(each): each for each in decisions} for decisions in (before, after))
+    old, new = ({id(decision): decision for decision in decisions} for decisions in (before, after))
     # Of several on one subject, such as a Route's on two load balancers, the first decides.
-    gone = {_subject(old[each]): old[each] for each in reversed(old) if each not in new}
-    come = {_subject(new[each]): new[each] for each in reversed(new) if each not in old}
+    gone = {_subject(old[key]): old[key] for key in reversed(old) if key not in new}
+    come = {_subject(new[key]): new[key] for key in reversed(new) if key not in old}
     for subject in sorted(gone.keys() | come.keys()):
         was, now = gone.get(subject), come.get(subject)
         namespace, *about = subject
