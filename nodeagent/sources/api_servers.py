@@ -41,7 +41,7 @@ class ApiServers(Struct, frozen=True):
         """Add EndpointSlice default/kubernetes; a note says if only a Service's address is known in a pod."""
         known = self.endpoints | endpoints
         notes = self.notes
-        if self.service and all(each in self.service or each.address.is_loopback for each in known):
+        if self.service and all(server in self.service or server.address.is_loopback for server in known):
             note = (
                 "the API server's real address is unknown: neither EndpointSlice default/kubernetes, as far "
                 "as it can be read, nor a kubeconfig of this node's kubelet names one. Only its Service's "
@@ -128,10 +128,12 @@ def find_api_servers(
             continue
         except (OSError, ValueError, yaml.YAMLError) as error:
             notes.append(f"{path}: can't be read ({error}): the API server it names is not protected by it")
-    found = _resolve(hosts | service, lookups or ServerLookups(), notes)
+    api = _resolve(hosts | service, lookups or ServerLookups(), notes)
     return replace(
-        found,
-        service=frozenset(each for each in found.endpoints if (str(each.address), each.port) in service),
+        api,
+        service=frozenset(
+            endpoint for endpoint in api.endpoints if (str(endpoint.address), endpoint.port) in service
+        ),
     )
 
 
@@ -159,6 +161,6 @@ def _resolve(hosts: set[tuple[str, int]], lookups: ServerLookups, notes: list[st
     for name, (addresses, failure) in lookups.look_up(ports).items():
         endpoints |= {Endpoint(address, port) for address in addresses for port in ports[name]}
         if failure:
-            what = "its last known addresses count" if addresses else "its address is unknown"
-            notes.append(f"the API server's name {name} can't be resolved ({failure}): {what}")
+            consequence = "its last known addresses count" if addresses else "its address is unknown"
+            notes.append(f"the API server's name {name} can't be resolved ({failure}): {consequence}")
     return ApiServers(frozenset(endpoints), frozenset(ports), tuple(notes))

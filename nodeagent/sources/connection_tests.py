@@ -118,19 +118,19 @@ _STATUS_LINE = re.compile(rb"HTTP/\S*\s+([0-9]{3})\b")
 
 def ask_each(items: Iterable[_Item], ask: Callable[[_Item], _Answer]) -> dict[_Item, _Answer]:
     """Ask about each item once, 24 at the same time."""
-    wanted = list(dict.fromkeys(items))
+    distinct = list(dict.fromkeys(items))
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-        return dict(zip(wanted, pool.map(ask, wanted), strict=True))
+        return dict(zip(distinct, pool.map(ask, distinct), strict=True))
 
 
 def ask_all(probes: Iterable[Probe], all_seconds: float = _ALL_SECONDS) -> dict[Probe, ProbeOutcome]:
     """Make every connection once, as `ask_each`; after `all_seconds`, no further one is begun."""
     over = time.monotonic() + all_seconds
 
-    def one(probe: Probe) -> ProbeOutcome:
+    def ask_in_time(probe: Probe) -> ProbeOutcome:
         return ask(probe) if time.monotonic() < over else ProbeOutcome(Ending.NOT_ASKED)
 
-    return ask_each(probes, one)
+    return ask_each(probes, ask_in_time)
 
 
 def ask(probe: Probe, seconds: float = PROBE_SECONDS) -> ProbeOutcome:

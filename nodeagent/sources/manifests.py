@@ -62,8 +62,8 @@ def read_manifests(source: Path | bytes, node_name: str, relay: tuple[str, str] 
         # Written by what failed, or had no rights. Taken for an empty cluster, it would remove everything.
         shown = str(source) if isinstance(source, Path) else "standard input"
         raise SourceError(f"{shown}: 0 Services, 0 Nodes read; nothing was changed. Pass a complete export")
-    found = ((value,) for value in gathered.objects.values() if value is not None)
-    snapshot = resources.assembled((*found, tuple(gathered.unreadable)))
+    collections = ((value,) for value in gathered.objects.values() if value is not None)
+    snapshot = resources.assembled((*collections, tuple(gathered.unreadable)))
     return replace(snapshot, other_cluster_ips=frozenset(gathered.cluster_ips))
 
 
@@ -172,20 +172,20 @@ def _gather_list(document: dict[str, Any], where: str, gathered: _Gathered) -> N
 
 def _decode(kind: str, document: dict[str, Any], where: str, gathered: _Gathered) -> None:
     """Take over the object if it is in a collection that is read from a cluster, too."""
-    given = document.get("apiVersion")
-    group = given.rpartition("/")[0] if isinstance(given, str) else ""
+    api_version = document.get("apiVersion")
+    group = api_version.rpartition("/")[0] if isinstance(api_version, str) else ""
     if kind == "Ingress" and group == "extensions":  # its group until Kubernetes 1.22, with the same hosts
         group = "networking.k8s.io"
-    for row in (each for each in gathered.rows if each.kind == kind):
+    for row in (resource for resource in gathered.rows if resource.kind == kind):
         # Another API may have a kind of the same name, such as Knative's Ingress.
-        of_row = group == row.group if given else row not in _OPTIONAL
+        of_row = group == row.group if api_version else row not in _OPTIONAL
         if of_row and row.selects(api.decode(document, api.Head).metadata):
-            found = row.decode(document)
+            decoded = row.decode(document)
             key = row.name, describe(document, kind)
             if key in gathered.objects:
                 gathered.reject(f"{where}: {key[1]}", "given twice; the first one is used", decisive=False)
                 return
-            if found is not None:
-                gathered.objects[key] = found
+            if decoded is not None:
+                gathered.objects[key] = decoded
             elif row is resources.SERVICES:
                 gathered.cluster_ips.update(decode_relay_service(document).cluster_ips)

@@ -47,15 +47,15 @@ def own_names(node_name: str) -> frozenset[str]:
 
 def source_addresses() -> tuple[IPAddress, ...]:
     """Return the source address of connections to other hosts, of each family that has a route."""
-    found = []
+    addresses = []
     for family, elsewhere in _ELSEWHERE:
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as probe:
                 probe.connect((elsewhere, _DISCARD_PORT))
-                found.append(ip_address(probe.getsockname()[0]))
+                addresses.append(ip_address(probe.getsockname()[0]))
         except OSError:
             continue  # No route, or the family is switched off: that family has no source address.
-    return tuple(found)
+    return tuple(addresses)
 
 
 def ipv6_switched_off(device: str, proc: Path = Path("/proc")) -> str:
@@ -86,8 +86,8 @@ def resolve(options: HostsOptions, name: str) -> tuple[IPAddress, ...]:
     """
     hosts_file = Path(options.file)
     if hosts_file != _OWN_HOSTS:
-        if found := _in_hosts_file(name, hosts_file):
-            return found
+        if addresses := _in_hosts_file(name, hosts_file):
+            return addresses
         if any(not address.is_loopback for address in _in_hosts_file(name, _OWN_HOSTS)):
             return ask_upstream(options)(name).addresses
     try:
@@ -102,12 +102,12 @@ def _in_hosts_file(name: str, file: Path) -> tuple[IPAddress, ...]:
         lines = file.read_bytes().splitlines()
     except OSError:
         return ()
-    found: dict[IPAddress, None] = {}
+    addresses: dict[IPAddress, None] = {}
     for address, names in map(hosts_fields, lines):
         if name.lower() in names:
             with suppress(ValueError):  # not an address: such a line sets nothing
-                found[ip_address(address)] = None
-    return tuple(found)
+                addresses[ip_address(address)] = None
+    return tuple(addresses)
 
 
 # Since 1.13, Cilium pins its socket load balancer's programs there (pkg/socketlb).
@@ -212,13 +212,15 @@ def caught_addresses(
     looked_for = frozenset(wanted)
     if not looked_for:
         return frozenset(), ()
-    found = read_kube_proxy(standing)
+    kube_proxy = read_kube_proxy(standing)
     caught = {
-        each.address for each in looked_for if found.endpoints & {each, Endpoint(each.address, _ANY_PORT)}
+        endpoint.address
+        for endpoint in looked_for
+        if kube_proxy.endpoints & {endpoint, Endpoint(endpoint.address, _ANY_PORT)}
     }
-    if not found.unreadable:
+    if not kube_proxy.unreadable:
         return frozenset(caught), ()
-    note = f"ipMode: Proxy is believed where this node's rules can't be read: {found.unreadable}"
+    note = f"ipMode: Proxy is believed where this node's rules can't be read: {kube_proxy.unreadable}"
     return earlier | caught, (note,)
 
 
@@ -239,13 +241,13 @@ def _listed(family: str, command: list[str]) -> str | None:
     if program is None:
         raise NodeagentError(f"there is no {command[0]} program")
     try:
-        done = run_program([program, *command[1:]], _RULES_SECONDS)
+        completed = run_program([program, *command[1:]], _RULES_SECONDS)
     except (subprocess.TimeoutExpired, OSError) as error:
         raise NodeagentError(f"{command[0]}: {one_line(error)}") from error
-    if done.returncode == 0:
-        text = done.stdout.decode(errors="replace")
-        return text if not legacy or ":KUBE-SERVICES " in text else None
-    message = one_line(done.stderr.decode(errors="replace").partition("\n")[0])
+    if completed.returncode == 0:
+        rules = completed.stdout.decode(errors="replace")
+        return rules if not legacy or ":KUBE-SERVICES " in rules else None
+    message = one_line(completed.stderr.decode(errors="replace").partition("\n")[0])
     if _ABSENT in message:
         return None
     raise NodeagentError(f"{' '.join(command)}: {message}")
@@ -275,12 +277,12 @@ class KubeProxy(Struct, frozen=True):
     @property
     def held(self) -> frozenset[IPAddress] | None:
         """The addresses of all of them; None if some could not be read."""
-        return None if self.unreadable else frozenset(each.address for each in self.endpoints)
+        return None if self.unreadable else frozenset(endpoint.address for endpoint in self.endpoints)
 
 
 def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
     """Read the rules, which only root can, and see which of the `standing` addresses are on its devices."""
-    found: dict[tuple[Mode, str], frozenset[Endpoint]] = {}
+    by_mode: dict[tuple[Mode, str], frozenset[Endpoint]] = {}
     unreadable: dict[str, None] = {}
     for mode, evidence, command, pattern in _RULES:
         try:
@@ -289,15 +291,15 @@ def read_kube_proxy(standing: Iterable[InterfaceAddress]) -> KubeProxy:
             unreadable[str(error)] = None
             continue
         if texts != [None, None]:
-            found[mode, evidence] = frozenset(_endpoints(pattern.findall("\n".join(filter(None, texts)))))
-    on_devices = [each for each in standing if each.interface in _IPVS_INTERFACES]
-    modes = [*found]
-    if any(each.interface == _IPVS_DEVICE for each in on_devices):
+            by_mode[mode, evidence] = frozenset(_endpoints(pattern.findall("\n".join(filter(None, texts)))))
+    on_devices = [address for address in standing if address.interface in _IPVS_INTERFACES]
+    modes = [*by_mode]
+    if any(address.interface == _IPVS_DEVICE for address in on_devices):
         # In mode ipvs, the chain KUBE-SERVICES of iptables only marks what is masqueraded.
-        modes = [each for each in modes if each[0] != "iptables"]
+        modes = [pair for pair in modes if pair[0] != "iptables"]
         modes.append(("ipvs", f"addresses on {_IPVS_DEVICE}"))
-    devices = {Endpoint(each.address, _ANY_PORT) for each in on_devices}
-    return KubeProxy(tuple(modes), frozenset(devices).union(*found.values()), "; ".join(unreadable))
+    devices = {Endpoint(address.address, _ANY_PORT) for address in on_devices}
+    return KubeProxy(tuple(modes), frozenset(devices).union(*by_mode.values()), "; ".join(unreadable))
 
 
 def read_facts(  # noqa: PLR0913, PLR0917 - each a source of facts of its own
@@ -331,7 +333,7 @@ def read_facts(  # noqa: PLR0913, PLR0917 - each a source of facts of its own
         facts,
         addresses=addresses,
         source_addresses=tuple(
-            each for each in source_addresses() if not any(each in network for network in relay_networks)
+            ip for ip in source_addresses() if not any(ip in network for network in relay_networks)
         ),
         port_holders=actual.components.relay.port_holders(),
         ipv6_off=ipv6_switched_off(config.relay.interface if config.relay.kind == "node" else "lo"),
@@ -354,7 +356,7 @@ def with_hosts_file(
         user_names = state.user_names
         if config.hosts.verify == "dns" and (not wanted or state.lines is not wanted):
             nothing = frozenset[IPAddress]()
-            added = {name: each | standing.get(name, nothing) for name, each in state.own_names.items()}
+            added = {name: ips | standing.get(name, nothing) for name, ips in state.own_names.items()}
             standing = {**standing, **added}
     if adopt:
         user_names = {name: line for name, line in user_names.items() if not line.by_hairpin_proxy}

@@ -49,10 +49,10 @@ def find_upstreams(options: HostsOptions, own: Path = _OWN) -> Upstreams:
     for resolv_conf in dict.fromkeys((node, own)):
         root = resolv_conf.parent.parent
         cluster_domain = "" if resolv_conf == node else options.cluster_domain
-        for found in (_read_list(resolv_conf, root, cluster_domain), _read_list(root / _RESOLVED, root)):
-            if found.servers:
-                return found
-            problems.append(found.problem)
+        for source in (_read_list(resolv_conf, root, cluster_domain), _read_list(root / _RESOLVED, root)):
+            if source.servers:
+                return source
+            problems.append(source.problem)
     return Upstreams(problem=f"no DNS server can be queried ({'; '.join(problems)}): set hosts.dnsServers")
 
 
@@ -75,9 +75,9 @@ def _read_list(file: Path, root: Path, cluster_domain: str = "") -> Upstreams:
             search = [value.rstrip(".").lower() for value in values]
     if cluster_domain and f"svc.{cluster_domain}" in search:
         return Upstreams(problem=f"{file} names the cluster's own DNS")
-    asked = [address for address in dict.fromkeys(named) if str(address) not in _STUBS]
-    if asked:
-        return Upstreams(tuple(Endpoint(address, DNS_PORT) for address in asked[:_MOST_SERVERS]))
+    servers = [address for address in dict.fromkeys(named) if str(address) not in _STUBS]
+    if servers:
+        return Upstreams(tuple(Endpoint(address, DNS_PORT) for address in servers[:_MOST_SERVERS]))
     only_stub = "only systemd-resolved's stub, which answers from /etc/hosts"
     return Upstreams(problem=f"{file} names {only_stub if named else 'no server'}")
 

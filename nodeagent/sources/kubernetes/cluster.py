@@ -112,8 +112,8 @@ class Cluster:
         if self._known:
             return True
         states = self.states()
-        pending = {one.name for one in states if one.state is KindState.PENDING}
-        if pending & resources.PROTECTING or not all(one.synced or one.optional for one in states):
+        pending = {state.name for state in states if state.state is KindState.PENDING}
+        if pending & resources.PROTECTING or not all(state.synced or state.optional for state in states):
             return False
         now = time.monotonic()
         self._waits_until = self._waits_until or now + self._timing.optional_wait
@@ -125,20 +125,20 @@ class Cluster:
         """Return the cluster as last known, the same object until something changes; None until `known`."""
         if not self.known:
             return None
-        states = [one for one in self.states() if one.optional and one.name != DISCOVERY]
-        absent = {one.name for one in states if one.state is KindState.ABSENT}
-        denied = (self._denial(one) for one in states if one.state is KindState.DENIED)
-        unseen = [one for one in states if one.state is KindState.PENDING]
-        pending = {one.name: one.error or "the API server has not shown it yet" for one in unseen}
-        held = [each.store.values() for each in self._now() if each.resource.name not in absent]
-        made_of = (held, tuple(dict.fromkeys(denied)), pending)
+        states = [state for state in self.states() if state.optional and state.name != DISCOVERY]
+        absent = {state.name for state in states if state.state is KindState.ABSENT}
+        denied = (self._denial(state) for state in states if state.state is KindState.DENIED)
+        unseen = [state for state in states if state.state is KindState.PENDING]
+        pending = {state.name: state.error or "the API server has not shown it yet" for state in unseen}
+        objects = [watcher.store.values() for watcher in self._now() if watcher.resource.name not in absent]
+        made_of = (objects, tuple(dict.fromkeys(denied)), pending)
         if self._snapshot is None or made_of != self._made_of:
             self._snapshot, self._made_of = resources.assembled(*made_of), made_of
         return self._snapshot
 
     def states(self) -> tuple[ResourceState, ...]:
         """Return the state of each resource that is wanted, served or not, in a fixed order."""
-        reflectors = {each.resource.name: each for each in self._now()}
+        reflectors = {reflector.resource.name: reflector for reflector in self._now()}
         rows = resources.watched(*self._node, hostnames=self._hostnames)
         names = resources.optional_names(hostnames=self._hostnames)
         return (
@@ -166,12 +166,12 @@ class Cluster:
         return state_of(answers, self._discovered.get(name), known=known)
 
     def _of_discovery(self) -> ResourceState:
-        denied = any(one.denied for one in self._discovered.values())
+        denied = any(answers.denied for answers in self._discovered.values())
         answered = len(self._failing) < len(self._discovered)
         return ResourceState(
             DISCOVERY,
             synced=answered,
-            objects=sum(one.error is None for one in self._discovered.values()),
+            objects=sum(answers.error is None for answers in self._discovered.values()),
             error="; ".join(dict.fromkeys(map(str, self._failing.values()))) or None,
             optional=True,
             state=KindState.DENIED if denied else KindState.KNOWN if answered else KindState.PENDING,
@@ -195,11 +195,11 @@ class Cluster:
             self._look_again.wait(pause)
             self._look_again.clear()
 
-    def _take_over(self, found: Mapping[str, Resource | SourceError]) -> None:
+    def _take_over(self, discovery: Mapping[str, Resource | SourceError]) -> None:
         before, now = self.states(), time.monotonic()
         lasting = self._timing.lasting
         discovered, failing = {}, {}
-        for name, answer in found.items():
+        for name, answer in discovery.items():
             error = answer if isinstance(answer, SourceError) else None
             # Kubernetes' own kinds are there from the beginning: a server without one is older.
             fresh = Answers(replace(lasting, absent=0.0) if name == SERVICE_RANGES.name else lasting)
@@ -207,18 +207,18 @@ class Cluster:
             if error is not None and not isinstance(error, NotFoundError):
                 failing[name] = error
         self._discovered, self._failing = discovered, failing
-        self._serve(found)
-        if [one.state for one in before] != [one.state for one in self.states()]:
+        self._serve(discovery)
+        if [state.state for state in before] != [state.state for state in self.states()]:
             self._changed()
 
     def _until_next_look(self, backoff: Backoff) -> float:
         if self._failing and all(self._discovered[name].denied for name in self._failing):
             return random.uniform(*self._timing.refused)  # noqa: S311 - spreads load, guards nothing
         if self._failing:
-            asked = [error.retry_after for error in self._failing.values() if isinstance(error, ApiError)]
-            return backoff.next(max((seconds for seconds in asked if seconds is not None), default=None))
+            waits = [error.retry_after for error in self._failing.values() if isinstance(error, ApiError)]
+            return backoff.next(max((seconds for seconds in waits if seconds is not None), default=None))
         backoff.reset()
-        if any(one.missing and not one.absent for one in self._discovered.values()):
+        if any(answers.missing and not answers.absent for answers in self._discovered.values()):
             return self._timing.lasting.absent / 2
         return random.uniform(*self._timing.discovery)  # noqa: S311 - as above
 
@@ -226,33 +226,33 @@ class Cluster:
         with self._lock:
             return list(self._reflectors.values())
 
-    def _serve(self, found: Mapping[str, Resource | SourceError]) -> None:
+    def _serve(self, discovery: Mapping[str, Resource | SourceError]) -> None:
         """Watch what is wanted and served, and no longer what is not; idempotent."""
         kinds = resources.optional_names(hostnames=self._hostnames)
         rows = [*resources.watched(*self._node, hostnames=self._hostnames)]
-        rows += [row for row in found.values() if isinstance(row, Resource) and row.name in kinds]
+        rows += [row for row in discovery.values() if isinstance(row, Resource) and row.name in kinds]
         wanted = {*kinds, *(row.name for row in rows)}
         with self._lock:
             if self._stopping.is_set():
                 return
-            states = {name: self._state(name, each) for name, each in self._reflectors.items()}
+            states = {name: self._state(name, reflector) for name, reflector in self._reflectors.items()}
             absent = {name for name in kinds if states.get(name) is KindState.ABSENT}
             removed = [self._reflectors.pop(name) for name in states if name in absent or name not in wanted]
             for row in rows:
                 self._watch(row)
-        for each in removed:
-            each.stop()
+        for obsolete in removed:
+            obsolete.stop()
         if removed:
             self._changed()
 
     def _watch(self, row: Resource) -> None:
-        known, store = self._reflectors.get(row.name), None
-        if known is not None:
-            if known.resource.path == row.path:
+        current, store = self._reflectors.get(row.name), None
+        if current is not None:
+            if current.resource.path == row.path:
                 return
-            known.stop()
+            current.stop()
             # In another version they are the same objects: the held ones stay until they are listed in it.
-            store = known.store
+            store = current.store
         self._reflectors[row.name] = Reflector(self._connection, row, self._timing, self._changed, store)
         self._reflectors[row.name].start()
 

@@ -187,8 +187,8 @@ class Connection:
         if failed and status.reason != "NonZeroExitCode":
             raise ApiError(f"{request}: the program was not run: {status.message[:500]}")
         code = int(codes[0]) if failed and codes and codes[0].isdecimal() else int(failed)
-        said = bytes(streams[_STDERR]).strip() or (status.message.encode() if code else b"")
-        return CompletedProcess(command, code, bytes(streams[_STDOUT]), said)
+        stderr = bytes(streams[_STDERR]).strip() or (status.message.encode() if code else b"")
+        return CompletedProcess(command, code, bytes(streams[_STDOUT]), stderr)
 
     def _request(
         self,
@@ -258,10 +258,10 @@ class Connection:
             raise _lost(request, error) from error
         stream = Stream(request, answer, self._count)
         if not 200 <= answer.status < 300:
-            told = b""
+            body = b""
             with suppress(TooLargeError):  # it is no Status: the number alone says what it is
-                told = stream.read(_LONGEST_REFUSAL, time.monotonic() + timeout)
-            raise refusal(request, answer.status, told, answer.headers.get("Retry-After", ""))
+                body = stream.read(_LONGEST_REFUSAL, time.monotonic() + timeout)
+            raise refusal(request, answer.status, body, answer.headers.get("Retry-After", ""))
         kind = answer.headers.get("Content-Type", "")
         if headers["Accept"] == _JSON and not kind.startswith(_JSON):
             stream.close()
@@ -295,9 +295,9 @@ class Connection:
                 kind, message = opened.recv_data()
                 if kind == _CLOSE:
                     break
-                held = streams.get(message[0] if message else -1, bytearray())
-                held += message[1:]
-                size = len(held)
+                stream = streams.get(message[0] if message else -1, bytearray())
+                stream += message[1:]
+                size = len(stream)
         except Exception as error:  # of the websocket's own kinds
             if status := getattr(error, "status_code", 0):
                 wait = (getattr(error, "resp_headers", None) or {}).get("retry-after", "")
@@ -338,15 +338,15 @@ class Stream:
 
     def read(self, most: int, deadline: float) -> bytes:
         """Return all of it, at most `most` bytes. Raises TooLargeError or UnreachableError."""
-        found = bytearray()
+        body = bytearray()
         with closing(self):
             for piece in self.pieces():
-                found += piece
-                if len(found) > most:
+                body += piece
+                if len(body) > most:
                     raise TooLargeError(f"{self.request}: the answer has more than {most} bytes; given up")
                 if time.monotonic() > deadline:
                     raise UnreachableError(f"{self.request}: the answer took too long; given up")
-        return bytes(found)
+        return bytes(body)
 
     def close(self) -> None:
         """Give up what is not read yet. Safe to call again."""

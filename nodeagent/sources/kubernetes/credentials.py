@@ -54,11 +54,11 @@ _MOST_IDLE = 4
 def service_account(environment: Mapping[str, str], account: Path = ACCOUNT) -> ApiClient:
     """Return the access of a pod; its environment's proxies are ignored: its own cluster needs none."""
     advice = f"Mount it at {account} (automountServiceAccountToken), or give a --kubeconfig"
-    with _configuration("the pod's ServiceAccount", advice) as made:
+    with _configuration("the pod's ServiceAccount", advice) as configuration:
         files = str(account / "token"), str(account / "ca.crt")
-        InClusterConfigLoader(*files, environ=environment).load_and_set(made)
-        made.proxy = None
-        return new_client(made, HTTPHeaderDict())
+        InClusterConfigLoader(*files, environ=environment).load_and_set(configuration)
+        configuration.proxy = None
+        return new_client(configuration, HTTPHeaderDict())
 
 
 def kubeconfig(files: str, context: str = "") -> ApiClient:
@@ -67,7 +67,7 @@ def kubeconfig(files: str, context: str = "") -> ApiClient:
     `files` are joined by colons, and merged. Raises SourceError, which names them.
     """
     named = files.strip(":") or "the kubeconfig"
-    with _configuration(named, "Correct it, or pass another: --kubeconfig FILE") as made:
+    with _configuration(named, "Correct it, or pass another: --kubeconfig FILE") as configuration:
         paths = [path for file in files.split(":") if file and (path := Path(file).expanduser()).exists()]
         if not paths:
             advice = "Pass the cluster's kubeconfig: --kubeconfig FILE, or set KUBECONFIG"
@@ -78,8 +78,8 @@ def kubeconfig(files: str, context: str = "") -> ApiClient:
         merged = KubeConfigMerger(files).config
         user = _user(merged, context)
         with _plugin_errors(user):
-            KubeConfigLoader(merged, context or None, config_base_path=None).load_and_set(made)
-        return new_client(made, _impersonation(user))
+            KubeConfigLoader(merged, context or None, config_base_path=None).load_and_set(configuration)
+        return new_client(configuration, _impersonation(user))
 
 
 class _UnusableError(ValueError):
@@ -92,14 +92,14 @@ class _UnusableError(ValueError):
 
 def _user(merged: ConfigNode, context: str) -> Mapping[str, Any]:
     """Return the context's user, empty if it has none. Raises an error that says what to choose from."""
-    known = [str(one["name"]) for one in merged.safe_get("contexts") or () if "name" in one]
-    chosen = context or merged.safe_get("current-context")
-    if chosen not in known:
-        why = f"it has no context {chosen!r}" if chosen else "it has no current-context"
-        raise _UnusableError(why, f"Choose one by --context: {', '.join(known) or 'it has none'}")
-    named = merged["contexts"].get_with_name(chosen)["context"].safe_get("user")
-    found = merged["users"].get_with_name(named, safe=True) if "users" in merged else None
-    return (found.value["user"] if found else None) or {}
+    names = [str(entry["name"]) for entry in merged.safe_get("contexts") or () if "name" in entry]
+    name = context or merged.safe_get("current-context")
+    if name not in names:
+        why = f"it has no context {name!r}" if name else "it has no current-context"
+        raise _UnusableError(why, f"Choose one by --context: {', '.join(names) or 'it has none'}")
+    named = merged["contexts"].get_with_name(name)["context"].safe_get("user")
+    user = merged["users"].get_with_name(named, safe=True) if "users" in merged else None
+    return (user.value["user"] if user else None) or {}
 
 
 @contextmanager
@@ -108,10 +108,10 @@ def _plugin_errors(user: Mapping[str, Any]) -> Iterator[None]:
     command = (user.get("exec") or {}).get("command")
     if command and not shutil.which(command):
         raise _UnusableError(f"its user needs {command}, which can't be found or run", "Install it")
-    said: list[str] = []
+    messages: list[str] = []
 
     def noted(record: logging.LogRecord) -> bool:
-        said.append(record.getMessage())
+        messages.append(record.getMessage())
         return False
 
     words = "Waiting for the kubeconfig's plugin %s, which has not answered for %d s (Ctrl-C: give up)"
@@ -125,15 +125,15 @@ def _plugin_errors(user: Mapping[str, Any]) -> Iterator[None]:
     finally:
         waiting.cancel()
         logging.getLogger().removeFilter(noted)
-    if command and said:
+    if command and messages:
         raise _UnusableError(
-            f"its user's plugin {command} failed: {_plain(said[0])}",
+            f"its user's plugin {command} failed: {_plain(messages[0])}",
             "Run it to see why, log in, or correct the user's exec entry",
         )
 
 
 @contextmanager
-def _configuration(what: str, advice: str) -> Iterator[Configuration]:
+def _configuration(source: str, advice: str) -> Iterator[Configuration]:
     """Provide one to fill in and to use; whatever can't be used becomes a SourceError."""
     # A warning for each connection that is not verified, or not kept, says nothing new.
     disable_warnings()
@@ -146,8 +146,8 @@ def _configuration(what: str, advice: str) -> Iterator[Configuration]:
     except _UNUSABLE as error:
         words = _plain(one_line(error).removesuffix("."))
         if isinstance(error, OSError) and error.strerror:
-            other = error.filename and str(error.filename) not in what
-            words = f"{error.filename}: {error.strerror}" if other else error.strerror
+            unnamed = error.filename and str(error.filename) not in source
+            words = f"{error.filename}: {error.strerror}" if unnamed else error.strerror
         if isinstance(error, YAMLError):
             words = f"line {yaml_problem(error, '')[0]} is not YAML"
         words = next((known for kind, known in _WORDS if isinstance(error, kind)), words)
@@ -155,7 +155,7 @@ def _configuration(what: str, advice: str) -> Iterator[Configuration]:
         if isinstance(error, PermissionError):
             advice = "Run as a user who can read it (sudo)"
         raise SourceError(
-            f"{what}: can't be used to reach the API server: {words}; nothing was changed. {advice}"
+            f"{source}: can't be used to reach the API server: {words}; nothing was changed. {advice}"
         ) from error
 
 
@@ -187,12 +187,12 @@ def new_client(configuration: Configuration, headers: HTTPHeaderDict) -> ApiClie
     if configuration.cert_file:
         tls.load_cert_chain(configuration.cert_file, configuration.key_file)
     configuration.proxy_ssl_context = tls
-    made = ApiClient(configuration)
-    made.default_headers = headers
+    client = ApiClient(configuration)
+    client.default_headers = headers
     # Else urllib3 would load the files again into what other connections use at the same time.
     own = {"ssl_context": tls, "ca_certs": None, "cert_file": None, "key_file": None}
-    made.rest_client.pool_manager.connection_pool_kw.update(own)
-    return made
+    client.rest_client.pool_manager.connection_pool_kw.update(own)
+    return client
 
 
 def _impersonation(user: Mapping[str, Any]) -> HTTPHeaderDict:

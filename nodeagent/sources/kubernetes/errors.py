@@ -165,11 +165,11 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
     `retry_after` is the header of that name, in seconds, as API servers write it.
     """
     try:
-        told = from_json(body, Status)
+        answer = from_json(body, Status)
     except msgspec.MsgspecError:
-        told = Status()
-    words = told.message[:_LONGEST_QUOTE] or "the server gives no reason"
-    details = told.details or _Details()
+        answer = Status()
+    words = answer.message[:_LONGEST_QUOTE] or "the server gives no reason"
+    details = answer.details or _Details()
     if any(cause.reason == "ResourceVersionTooLarge" for cause in details.causes or ()):
         status = 410
     kind = _BY_STATUS.get(status, ServerTroubleError)
@@ -178,19 +178,19 @@ def refusal(request: ApiRequest, status: int, body: bytes, retry_after: str = ""
             words = f"the server does not understand the request: {words}"
         case 401:
             words = f"the server does not accept these credentials; {_RENEW}"
-        case 403 if _ANONYMOUS in told.message:
+        case 403 if _ANONYMOUS in answer.message:
             kind, words = UnauthorizedError, f"the request had no credentials ({words}); {_RENEW}"
         case 403:
             words += f"; grant it with {missing_rule(request)}"
-        case 301 | 302 | 303 | 307 | 308 | 404 if not told.status:
+        case 301 | 302 | 303 | 307 | 308 | 404 if not answer.status:
             words += f"; {NO_API_SERVER}"
-        case 409 if told.reason == "AlreadyExists":
+        case 409 if answer.reason == "AlreadyExists":
             kind = AlreadyExistsError
     words += _NEXT_STEP.get(status // 100 if status >= 500 else status, "")
     seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else None
     error = kind(f"{request}: {status}: {words}", details.retryAfterSeconds if seconds is None else seconds)
-    error.by_api_server = told.status == "Failure"
-    if isinstance(error, NotFoundError) and told.reason == "NotFound":
+    error.by_api_server = answer.status == "Failure"
+    if isinstance(error, NotFoundError) and answer.reason == "NotFound":
         error.object_name = details.name
     return error
 
@@ -218,18 +218,18 @@ _FAILURES = (
 
 def failure_words(error: BaseException) -> str:
     """Return a failure of the network in the fewest words that still identify it."""
-    met: BaseException | None = error
-    while met is not None:
+    cause: BaseException | None = error
+    while cause is not None:
         for kind, words in _FAILURES:
-            if isinstance(met, kind):
+            if isinstance(cause, kind):
                 return words
-        if isinstance(met, ssl.SSLError) and met.reason == "WRONG_VERSION_NUMBER":
+        if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
             return "the server does not speak TLS there"
-        if isinstance(met, ssl.SSLCertVerificationError):
-            return f"certificate verify failed: {met.verify_message.removesuffix('.')}"
-        if isinstance(met, ssl.SSLError):
-            return f"TLS failed: {(met.reason or 'the server hung up').lower().replace('_', ' ')}"
-        if isinstance(met, OSError) and met.strerror:
-            return met.strerror
-        error, met = met, met.__cause__ or met.__context__
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"certificate verify failed: {cause.verify_message.removesuffix('.')}"
+        if isinstance(cause, ssl.SSLError):
+            return f"TLS failed: {(cause.reason or 'the server hung up').lower().replace('_', ' ')}"
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        error, cause = cause, cause.__cause__ or cause.__context__
     return one_line(error)

@@ -75,15 +75,15 @@ def _without_depths(body: bytes) -> bytes:
     """Return the JSON, with null in place of all that is nested too deep. Pure; linear in its length."""
     pieces = []
     depth = begin = 0
-    for found in _BRACKET_OR_TEXT.finditer(body):
-        match found[0]:
+    for token in _BRACKET_OR_TEXT.finditer(body):
+        match token[0]:
             case b"{" | b"[":
                 depth += 1
                 if depth == _DEEPEST + 1:
-                    pieces += [body[begin : found.start()], b"null"]
+                    pieces += [body[begin : token.start()], b"null"]
             case b"}" | b"]":
                 if depth == _DEEPEST + 1:
-                    begin = found.end()
+                    begin = token.end()
                 depth -= 1
     return b"".join([*pieces, body[begin:]])
 
@@ -172,8 +172,8 @@ def _pages(connection: "Connection", resource: Resource, limit: int, *, compress
         if not proceed:
             return Listing(version, items)
         if proceed in seen:
-            text = "the answer repeats an earlier `continue` token, so the list would never end"
-            raise errors.NotJsonError(f"list {resource.path}: {text}")
+            problem = "the answer repeats an earlier `continue` token, so the list would never end"
+            raise errors.NotJsonError(f"list {resource.path}: {problem}")
         seen.add(proceed)
         # The page's bytes are freed before the next page arrives.
         del page
@@ -247,6 +247,6 @@ def read_event(line: bytes, resource: Resource, request: errors.ApiRequest) -> W
                     request, from_json(event.object, errors.Status).code, bytes(event.object)
                 )
     except (msgspec.MsgspecError, ValueError) as error:
-        text = f"watch {resource.path}: a line is not an event: {error}; a new list is needed"
-        raise errors.NotJsonError(text) from error
+        problem = f"watch {resource.path}: a line is not an event: {error}; a new list is needed"
+        raise errors.NotJsonError(problem) from error
     return 0, None, None

@@ -147,8 +147,8 @@ class Reflector(threading.Thread):
             except Exception as error:  # noqa: BLE001 - logged in full, and shown in `answers`
                 if not isinstance(error, SourceError):
                     # A bug in nodeagent must not stop this resource for good: report it, and start again.
-                    text = "Watch failed unexpectedly; the resource is listed again"
-                    _LOG.exception(text, extra={"fields": {"resource": self.resource.name}})
+                    message = "Watch failed unexpectedly; the resource is listed again"
+                    _LOG.exception(message, extra={"fields": {"resource": self.resource.name}})
                 failure = error
                 self._answered(error)
             self._wait(failure)

@@ -52,7 +52,7 @@ class Resource:
         """Whether an object of the kind is in the collection, as far as its metadata says."""
         namespace = ApiPath.parse(self.path).namespace
         named = {**(metadata.labels or {}), "metadata.name": metadata.name}
-        pairs = (text.partition("=") for text in self.selector.values())
+        pairs = (selector.partition("=") for selector in self.selector.values())
         return namespace in {"", metadata.namespace or "default"} and all(
             named.get(key, "") == value or key.startswith("spec.") for key, _, value in pairs
         )
@@ -161,19 +161,19 @@ def assembled(
     """
     by_type: dict[type, list[tuple[object, ...]]] = {}
     unreadable: list[model.Unreadable] = []
-    for held in collections:
-        values = held
-        if model.Unreadable in {*map(type, held)}:
-            unreadable += (each for each in held if isinstance(each, model.Unreadable))
-            values = tuple(each for each in held if not isinstance(each, model.Unreadable))
+    for collection in collections:
+        values = collection
+        if model.Unreadable in {*map(type, collection)}:
+            unreadable += (value for value in collection if isinstance(value, model.Unreadable))
+            values = tuple(value for value in collection if not isinstance(value, model.Unreadable))
         if values:
             by_type.setdefault(type(values[0]), []).append(values)
 
     def of(kind: type[_Value]) -> tuple[_Value, ...]:
-        found = cast("list[tuple[_Value, ...]]", by_type.get(kind, []))
+        of_kind = cast("list[tuple[_Value, ...]]", by_type.get(kind, []))
         # Sorted as a whole, if each is.
-        found.sort(key=lambda values: getattr(getattr(values[0], "ref", None), "kind", ""))
-        return found[0] if len(found) == 1 else tuple(chain.from_iterable(found))
+        of_kind.sort(key=lambda values: getattr(getattr(values[0], "ref", None), "kind", ""))
+        return of_kind[0] if len(of_kind) == 1 else tuple(chain.from_iterable(of_kind))
 
     return model.Snapshot(
         services=of(model.Service),
@@ -190,7 +190,7 @@ def assembled(
         external_ips=of(model.ExternalIPs),
         relay_service=next(iter(of(model.RelayService)), None),
         # While an endpoint moves from one slice to another, it may be in both (KEP-752).
-        relay_endpoints=tuple(dict.fromkeys(endpoint for found in of(tuple) for endpoint in found)),
+        relay_endpoints=tuple(dict.fromkeys(endpoint for endpoints in of(tuple) for endpoint in endpoints)),
         api_servers=frozenset(chain.from_iterable(of(frozenset))),
         unreadable=tuple(unreadable),
         not_covered=tuple(f"{name} not covered: {reason}" for name, reason in denied),

@@ -62,12 +62,12 @@ def discover(connection: "Connection", *, hostnames: bool) -> dict[str, Resource
     is no such kind, another error if it did not say.
     """
     try:
-        answer = _ask(connection, "/apis", _Groups).groups
+        served = _ask(connection, "/apis", _Groups).groups
     except SourceError as error:
         # No API server lacks this path: whatever said so knows nothing of kinds.
         failure = errors.NotJsonError(str(error)) if isinstance(error, errors.NotFoundError) else error
         return dict.fromkeys(resources.optional_names(hostnames=hostnames), failure)
-    groups = {group.name: {one.version for one in group.versions} for group in answer}
+    groups = {group.name: {entry.version for entry in group.versions} for group in served}
 
     @cache
     def plurals(group: str, version: str) -> frozenset[str] | SourceError:
@@ -79,11 +79,11 @@ def discover(connection: "Connection", *, hostnames: bool) -> dict[str, Resource
             return error
 
     wanted = kinds.OPTIONAL_KINDS if hostnames else (kinds.SERVICE_RANGES,)
-    found = {kind.name: _best(kind, groups.get(kind.group), plurals) for kind in wanted}
+    rows = {kind.name: _best(kind, groups.get(kind.group), plurals) for kind in wanted}
     if hostnames:
-        gateways = found[kinds.GATEWAYS.name]
-        found[NAMESPACES.name] = NAMESPACES if isinstance(gateways, Resource) else gateways
-    return found
+        gateways = rows[kinds.GATEWAYS.name]
+        rows[NAMESPACES.name] = NAMESPACES if isinstance(gateways, Resource) else gateways
+    return rows
 
 
 def _best(
@@ -94,11 +94,11 @@ def _best(
     """Return the kind's row in the best of the `served` versions of its group, as `discover` does."""
     if kind is kinds.SERVICE_RANGES and served is None:
         return errors.NotJsonError(f"get /apis: the answer lacks {kind.group}, which every API server has")
-    for version in (each for each in kind.versions if each in (served or ())):
-        found = plurals(kind.group, version)
-        if isinstance(found, SourceError):
-            return found
-        if kind.plural in found:
+    for version in (candidate for candidate in kind.versions if candidate in (served or ())):
+        names = plurals(kind.group, version)
+        if isinstance(names, SourceError):
+            return names
+        if kind.plural in names:
             return resources.optional_resource(kind, version)
     return errors.NotFoundError(f"get /apis: the API server has no {kind.name}")
 
@@ -109,14 +109,14 @@ def unread_kinds(connection: "Connection") -> tuple[str, ...]:
         f"{plural}.{group.name}"
         for group in _ask(connection, "/apis", _Groups).groups
         for plural in kinds.UNREAD_KINDS.get(group.name, ())
-        if any(plural in served_plurals(connection, group.name, one.version) for one in group.versions)
+        if any(plural in served_plurals(connection, group.name, entry.version) for entry in group.versions)
     )
 
 
 def served_plurals(connection: "Connection", group: str, version: str) -> frozenset[str]:
     """Return the plurals of what of a group's version may be listed and watched. Raises ApiError."""
-    found = _ask(connection, f"/apis/{group}/{version}", _ServedKinds).resources
-    return frozenset(one.name for one in found if {"list", "watch"} <= {*one.verbs})
+    served = _ask(connection, f"/apis/{group}/{version}", _ServedKinds).resources
+    return frozenset(resource.name for resource in served if {"list", "watch"} <= {*resource.verbs})
 
 
 def _ask(connection: "Connection", path: str, expected: type[_Answer]) -> _Answer:
@@ -148,7 +148,9 @@ def read_cluster(
     pending = {name: str(error) for name, error in failed.items() if not isinstance(error, DECIDING)}
     for name in resources.PROTECTING & pending.keys():
         raise failed[name]
-    has_node = any(isinstance(one, Node) for held in read.values() if isinstance(held, tuple) for one in held)
+    has_node = any(
+        isinstance(value, Node) for values in read.values() if isinstance(values, tuple) for value in values
+    )
     if nodes or not has_node:
         read[resources.NODE_ADDRESSES.name] = _read_once(connection, resources.NODE_ADDRESSES)
     if nodes:
@@ -158,8 +160,8 @@ def read_cluster(
         for name, error in read.items()
         if isinstance(error, errors.ForbiddenError)
     ]
-    held = [values for values in read.values() if isinstance(values, tuple)]
-    return resources.assembled(held, dict.fromkeys(denied), pending)
+    collections = [values for values in read.values() if isinstance(values, tuple)]
+    return resources.assembled(collections, dict.fromkeys(denied), pending)
 
 
 def _read_once(connection: "Connection", row: Resource | SourceError) -> tuple[object, ...] | SourceError:
@@ -204,13 +206,13 @@ def ask_cluster(connection: "Connection") -> ClusterAnswers:
     answers: dict[str, Any] = {}
     why: dict[str, str] = {}
     questions = {"version": _version, "dns": _dns, "policy_api": _policies, "unread": unread_kinds}
-    for what, ask in questions.items():
+    for field, ask in questions.items():
         try:
-            answers[what] = ask(connection)
+            answers[field] = ask(connection)
         except errors.ForbiddenError:
-            why[what] = "this user may not read it"
+            why[field] = "this user may not read it"
         except (SourceError, ValueError) as error:
-            why[what] = one_line(error)
+            why[field] = one_line(error)
     return ClusterAnswers(**answers, why=why)
 
 
@@ -278,7 +280,7 @@ def _is_terminating(connection: "Connection", namespace: str) -> bool:
     query = {"fieldSelector": f"metadata.name={namespace}"}
     with suppress(SourceError, msgspec.MsgspecError):
         answer = connection.get_json("/api/v1/namespaces", query, timeout=_ATTEMPT_SECONDS)
-        return any(one.metadata.deletionTimestamp for one in from_json(answer, _Heads).items)
+        return any(head.metadata.deletionTimestamp for head in from_json(answer, _Heads).items)
     return False
 
 

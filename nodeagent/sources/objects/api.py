@@ -288,15 +288,15 @@ def check_size(raw: Raw, *parts: object) -> None:
 
 def values_at(value: object, path: str) -> Sequence[object]:
     """Return the values at a path, in which `[]` is every item of a list, as far as they are there."""
-    found = [value]
+    values = [value]
     for step in path.replace("[]", ".[]").split("."):
         if step == "[]":
-            found = [item for each in found if isinstance(each, list) for item in each]
+            values = [item for parent in values if isinstance(parent, list) for item in parent]
         else:
-            found = [each[step] for each in found if isinstance(each, dict) and step in each]
-    return found
+            values = [parent[step] for parent in values if isinstance(parent, dict) and step in parent]
+    return values
 
 
 def texts_at(value: object, *paths: str) -> Iterator[str]:
     """Yield the texts at the paths, and no value of another type."""
-    return (found for path in paths for found in values_at(value, path) if isinstance(found, str))
+    return (text for path in paths for text in values_at(value, path) if isinstance(text, str))

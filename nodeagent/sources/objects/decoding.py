@@ -65,21 +65,21 @@ def _gateway_of(metadata: api.Metadata) -> tuple[str | None, str]:
 
 def decode_service(raw: api.Raw) -> model.Service | None:
     """Return the Service, or None if its type is not LoadBalancer."""
-    found = api.decode(raw, api.Service)
-    spec = found.spec or api.ServiceSpec()
+    service = api.decode(raw, api.Service)
+    spec = service.spec or api.ServiceSpec()
     if spec.type != "LoadBalancer":
         return None
     problems: list[str] = []
-    gateway, gateway_namespace = _gateway_of(found.metadata)
+    gateway, gateway_namespace = _gateway_of(service.metadata)
     return model.Service(
-        ref=ref_of("Service", found.metadata),
-        uid=cut(found.metadata.uid or ""),
-        created=created_of(found.metadata),
+        ref=ref_of("Service", service.metadata),
+        uid=cut(service.metadata.uid or ""),
+        created=created_of(service.metadata),
         cluster_ips=_cluster_ips(spec, problems),
         ports=_ports(spec, problems),
-        points=_points(found.status, problems),
+        points=_points(service.status, problems),
         external_ips=_addresses("spec.externalIPs", spec.externalIPs or [], problems),
-        annotations=short_annotations(found.metadata.annotations or {}, problems),
+        annotations=short_annotations(service.metadata.annotations or {}, problems),
         problems=some_problems(problems),
         gateway=gateway,
         gateway_namespace=gateway_namespace,
@@ -90,78 +90,78 @@ def decode_service(raw: api.Raw) -> model.Service | None:
 
 def decode_ingress(raw: api.Raw) -> model.Ingress:
     """Return the Ingress with every host of its TLS section, rules and aliases."""
-    found = api.decode(raw, api.Ingress)
-    spec = found.spec or api.IngressSpec()
+    ingress = api.decode(raw, api.Ingress)
+    spec = ingress.spec or api.IngressSpec()
     problems: list[str] = []
-    asked = [host for tls in spec.tls or () for host in tls.hosts or () if host]
-    asked += [rule.host for rule in spec.rules or () if rule.host]
-    asked += aliases(found.metadata.annotations or {}, tuple(asked))
+    hosts = [host for tls in spec.tls or () for host in tls.hosts or () if host]
+    hosts += [rule.host for rule in spec.rules or () if rule.host]
+    hosts += aliases(ingress.metadata.annotations or {}, tuple(hosts))
     return model.Ingress(
-        ref=ref_of("Ingress", found.metadata),
-        created=created_of(found.metadata),
+        ref=ref_of("Ingress", ingress.metadata),
+        created=created_of(ingress.metadata),
         class_name=intern(spec.ingress_class_name and cut(spec.ingress_class_name)),
-        hosts=some_hosts(asked, problems),
-        points=_points(found.status, problems),
-        annotations=deciding_annotations(found.metadata),
+        hosts=some_hosts(hosts, problems),
+        points=_points(ingress.status, problems),
+        annotations=deciding_annotations(ingress.metadata),
         problems=some_problems(problems),
     )
 
 
 def decode_node(raw: api.Raw) -> model.Node:
     """Return the Node. Raises DecodingError also for an invalid address range: pods depend on it."""
-    found = api.decode(raw, api.Node)
-    api.check_size(raw, found.metadata.name, found.spec, found.status)
-    spec = found.spec or api.NodeSpec()
+    node = api.decode(raw, api.Node)
+    api.check_size(raw, node.metadata.name, node.spec, node.status)
+    spec = node.spec or api.NodeSpec()
     ranges = spec.podCIDRs or ([spec.podCIDR] if spec.podCIDR else [])
     try:
         pod_cidrs = tuple(map(network_of, ranges))
     except ValueError as error:
-        raise api.DecodingError(f"Node {found.metadata.name}: spec.podCIDRs: {error}") from error
-    reported = (found.status and found.status.addresses) or []
+        raise api.DecodingError(f"Node {node.metadata.name}: spec.podCIDRs: {error}") from error
+    reported = (node.status and node.status.addresses) or []
 
     names = [entry.address for entry in reported if entry.type in {"Hostname", "InternalDNS", "ExternalDNS"}]
     return model.Node(
-        name=found.metadata.name,
+        name=node.metadata.name,
         pod_cidrs=pod_cidrs,
-        addresses=_node_addresses(found, "InternalIP"),
+        addresses=_node_addresses(node, "InternalIP"),
         names=tuple(dict.fromkeys(names)),
         provider_id=one_line(spec.providerID or ""),
-        external_addresses=_node_addresses(found, "ExternalIP"),
+        external_addresses=_node_addresses(node, "ExternalIP"),
     )
 
 
-def _node_addresses(found: api.Node, *kinds: str) -> tuple[IPAddress, ...]:
-    reported = (found.status and found.status.addresses) or ()
+def _node_addresses(node: api.Node, *kinds: str) -> tuple[IPAddress, ...]:
+    reported = (node.status and node.status.addresses) or ()
     texts = (entry.address for entry in reported if not kinds or entry.type in kinds)
     return tuple(address for address in map(address_of, texts) if address is not None)
 
 
 def decode_node_addresses(raw: api.Raw) -> model.NodeAddresses:
     """Return the name, all addresses and the cloud of any node."""
-    found = api.decode(raw, api.Node)
-    api.check_size(raw, found.metadata.name, found.status)
+    node = api.decode(raw, api.Node)
+    api.check_size(raw, node.metadata.name, node.status)
     return model.NodeAddresses(
-        found.metadata.name,
-        frozenset(_node_addresses(found)),
-        one_line((found.spec and found.spec.providerID) or ""),
+        node.metadata.name,
+        frozenset(_node_addresses(node)),
+        one_line((node.spec and node.spec.providerID) or ""),
     )
 
 
 def decode_external_ips(raw: api.Raw) -> model.ExternalIPs | None:
     """Return the externalIPs of a Service of another type than LoadBalancer."""
-    found = api.decode(raw, api.Service)
-    spec = found.spec or api.ServiceSpec()
+    service = api.decode(raw, api.Service)
+    spec = service.spec or api.ServiceSpec()
     if not spec.externalIPs or spec.type == "LoadBalancer":
         return None
     addresses = _addresses("spec.externalIPs", spec.externalIPs, [])
-    return model.ExternalIPs(ref_of("Service", found.metadata), addresses, _ports(spec, []))
+    return model.ExternalIPs(ref_of("Service", service.metadata), addresses, _ports(spec, []))
 
 
 def decode_relay_service(raw: api.Raw) -> model.RelayService:
     """Return an existing relay Service, of any type."""
-    found = api.decode(raw, api.Service)
-    spec = found.spec or api.ServiceSpec()
-    return model.RelayService(ref_of("Service", found.metadata), _cluster_ips(spec, []), _ports(spec, []))
+    service = api.decode(raw, api.Service)
+    spec = service.spec or api.ServiceSpec()
+    return model.RelayService(ref_of("Service", service.metadata), _cluster_ips(spec, []), _ports(spec, []))
 
 
 def decode_relay_endpoints(raw: api.Raw) -> tuple[model.RelayEndpoint, ...]:
@@ -170,10 +170,10 @@ def decode_relay_endpoints(raw: api.Raw) -> tuple[model.RelayEndpoint, ...]:
     According to the API's reference, the first of `addresses` counts, a missing `ready` means ready, and a
     missing port means all ports, of which none could be chosen.
     """
-    found = api.decode(raw, api.EndpointSlice)
+    endpoint_slice = api.decode(raw, api.EndpointSlice)
     ports = [
         (port.name or "", port.port)
-        for port in found.ports or ()
+        for port in endpoint_slice.ports or ()
         if port.port is not None and 0 < port.port < 65536 and (port.protocol or "TCP") == "TCP"
     ]
     every = (
@@ -184,7 +184,7 @@ def decode_relay_endpoints(raw: api.Raw) -> tuple[model.RelayEndpoint, ...]:
             endpoint.node_name and cut(endpoint.node_name),
             endpoint.conditions is None or endpoint.conditions.ready is not False,
         )
-        for endpoint in found.endpoints or ()
+        for endpoint in endpoint_slice.endpoints or ()
         if endpoint.addresses and (address := address_of(endpoint.addresses[0])) is not None
         for name, port in ports
     )
@@ -193,7 +193,7 @@ def decode_relay_endpoints(raw: api.Raw) -> tuple[model.RelayEndpoint, ...]:
 
 def decode_api_servers(raw: api.Raw) -> frozenset[Endpoint]:
     """Return the endpoints in EndpointSlice default/kubernetes, ready or not."""
-    return frozenset(Endpoint(each.address, each.port) for each in decode_relay_endpoints(raw))
+    return frozenset(Endpoint(endpoint.address, endpoint.port) for endpoint in decode_relay_endpoints(raw))
 
 
 def describe(raw: api.Raw, kind: str) -> str:
@@ -205,7 +205,7 @@ def describe(raw: api.Raw, kind: str) -> str:
 
 
 def _ports(spec: api.ServiceSpec, problems: list[str]) -> tuple[model.ServicePort, ...]:
-    found = [
+    ports = [
         model.ServicePort(
             cut(port.name or ""), cut(port.protocol or "TCP").upper(), port.port, port.nodePort or 0
         )
@@ -214,23 +214,23 @@ def _ports(spec: api.ServiceSpec, problems: list[str]) -> tuple[model.ServicePor
     ]
     wrong = [port.port for port in spec.ports or () if not 0 < port.port < 65536]
     problems += [f"spec.ports: {number} is not a port number" for number in wrong]
-    if len(found) > MOST_PORTS:
+    if len(ports) > MOST_PORTS:
         problems.append(f"spec.ports: more than {MOST_PORTS} ports: the rest is not read, TCP ports first")
-        found.sort(key=lambda port: port.protocol != "TCP")
-    return tuple(found[:MOST_PORTS])
+        ports.sort(key=lambda port: port.protocol != "TCP")
+    return tuple(ports[:MOST_PORTS])
 
 
 def _cluster_ips(spec: api.ServiceSpec, problems: list[str]) -> tuple[IPAddress, ...]:
-    given = spec.clusterIPs or ([spec.clusterIP] if spec.clusterIP else [])
-    return _addresses("spec.clusterIPs", [text for text in given if text != "None"], problems)
+    texts = spec.clusterIPs or ([spec.clusterIP] if spec.clusterIP else [])
+    return _addresses("spec.clusterIPs", [text for text in texts if text != "None"], problems)
 
 
 def _addresses(field: str, texts: Sequence[str], problems: list[str]) -> tuple[IPAddress, ...]:
     if len(texts) > MOST_EXTERNAL_IPS:
         problems.append(f"{field}: the rest after {MOST_EXTERNAL_IPS} entries is not read")
-    found = [(text, address_of(text)) for text in texts[:MOST_EXTERNAL_IPS]]
-    problems += [f"{field}: {quoted(text)} is not an IP address" for text, ip in found if ip is None]
-    return tuple(address for _, address in found if address is not None)
+    decoded = [(text, address_of(text)) for text in texts[:MOST_EXTERNAL_IPS]]
+    problems += [f"{field}: {quoted(text)} is not an IP address" for text, ip in decoded if ip is None]
+    return tuple(address for _, address in decoded if address is not None)
 
 
 def _points(status: api.Status | None, problems: list[str]) -> tuple[model.LoadBalancerPoint, ...]:
@@ -244,17 +244,17 @@ def points_of(
     """Return what a controller reported at the `field`."""
     if len(entries) > MOST_POINTS:
         problems.append(f"{field}: the rest after {MOST_POINTS} entries is not read")
-    found = []
+    points = []
     for index, entry in enumerate(entries[:MOST_POINTS]):
         address = address_of(entry.ip) if entry.ip else None
         if entry.ip and address is None:
             problems.append(f"{field}[{index}]: {quoted(entry.ip)} is not an IP address")
-        given = entry.hostname or ""
-        hostname = one_line(given)[:LONGEST_HOSTNAME] if given.isascii() else ""
+        name = entry.hostname or ""
+        hostname = one_line(name)[:LONGEST_HOSTNAME] if name.isascii() else ""
         if address is not None or hostname:
             mode = entry.ip_mode and cut(entry.ip_mode)
-            found.append(model.LoadBalancerPoint(address, hostname or None, mode))
-    return intern(tuple(found))
+            points.append(model.LoadBalancerPoint(address, hostname or None, mode))
+    return intern(tuple(points))
 
 
 def network_of(text: str) -> IPNetwork:
@@ -271,9 +271,9 @@ _NAME = re.compile(r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z
 def ref_of(kind: str, metadata: api.Name) -> model.ObjectRef:
     """Return the object's name. Raises DecodingError for a name that no API server accepts."""
     namespace = "" if kind in _CLUSTER_WIDE else metadata.namespace or "default"
-    for what, text in (("name", metadata.name), ("namespace", namespace or "none")):
-        if not _NAME.fullmatch(text):
-            shown = f"metadata.{what}: {quoted(text)}"
+    for field, name in (("name", metadata.name), ("namespace", namespace or "none")):
+        if not _NAME.fullmatch(name):
+            shown = f"metadata.{field}: {quoted(name)}"
             raise api.DecodingError(f"{shown} is not a name that the API server accepts")
     return model.ObjectRef(kind, intern(namespace), intern(metadata.name))
 
@@ -286,9 +286,9 @@ def created_of(metadata: api.Metadata) -> datetime | None:
 
 def deciding_annotations(metadata: api.Metadata) -> Mapping[str, str]:
     """Return the annotations that decide about claims: controllers write others all the time."""
-    given = metadata.annotations or {}
-    found = {key: cut(given[key]) for key in (model.CLASS_ANNOTATION, model.EXCLUDE) if key in given}
-    return found or model.NO_ANNOTATIONS
+    values = metadata.annotations or {}
+    deciding = {key: cut(values[key]) for key in (model.CLASS_ANNOTATION, model.EXCLUDE) if key in values}
+    return deciding or model.NO_ANNOTATIONS
 
 
 def cut(text: str) -> str:
@@ -302,7 +302,7 @@ def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> di
     Others than ASCII, which would take up to four times the memory, and the copy of the whole object as it
     was last applied are used by no rule.
     """
-    found: dict[str, str] = {}
+    short: dict[str, str] = {}
     left = _MOST_ANNOTATIONS
     for key, value in sorted(annotations.items(), key=lambda item: len(item[1])):
         if key == _LAST_APPLIED or not (key.isascii() and value.isascii()):
@@ -313,10 +313,10 @@ def short_annotations(annotations: Mapping[str, str], problems: list[str]) -> di
         elif left < 0:
             bound = f"more than {_MOST_ANNOTATIONS} characters in all"
         else:
-            found[key] = value
+            short[key] = value
             continue
         problems.append(f"metadata.annotations: {quoted(key)}: {bound}: not read")
-    return found
+    return short
 
 
 def some_problems(problems: list[str]) -> tuple[str, ...]:
@@ -342,8 +342,8 @@ def aliases(annotations: Mapping[str, str], hosts: Iterable[str]) -> Iterator[st
     """Yield the further hosts of an Ingress that has these: its aliases, and each with or without `www.`."""
     for key in _ALIASES:
         if key in annotations:
-            for text in annotations[key].split(","):
-                yield from plain(text.strip())
+            for alias in annotations[key].split(","):
+                yield from plain(alias.strip())
     if annotations.get(_WWW) == "true":
         for host in hosts:
             yield from plain(host.removeprefix("www.") if host.startswith("www.") else f"www.{host}")
@@ -351,21 +351,21 @@ def aliases(annotations: Mapping[str, str], hosts: Iterable[str]) -> Iterator[st
 
 def some_hosts(hosts: Iterable[str], problems: list[str]) -> tuple[str, ...]:
     """Return the hosts in their order, each once, up to `MOST_HOSTS`."""
-    found: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     left, odd = _MOST_HOST_BYTES, 0
     for host in hosts:
         if len(host) > LONGEST_HOSTNAME or not host.isascii():
             odd += 1
             continue
-        if host in found:
+        if host in distinct:
             continue
         left -= len(host)
-        if left < 0 or len(found) == MOST_HOSTS:
+        if left < 0 or len(distinct) == MOST_HOSTS:
             bound = f"{MOST_HOSTS} hosts" if left >= 0 else f"{_MOST_HOST_BYTES} bytes of hosts"
             problems.append(f"more than {bound}: the rest is not read")
             break
-        found[host] = None
+        distinct[host] = None
     if odd:
         which = f"hosts that are longer than {LONGEST_HOSTNAME} characters, or not ASCII"
         problems.append(f"{which}: {odd} not read")
-    return tuple(found)
+    return tuple(distinct)

@@ -31,7 +31,7 @@ def istio_host(text: str) -> tuple[str, ...]:
 
 def hosts_in_rule(rule: str) -> tuple[str, ...]:
     """Return the hosts of all Host and HostSNI matchers that are not negated, each once."""
-    found: dict[str, None] = {}
+    hosts: dict[str, None] = {}
     matcher, negating = "", False
     within = [("", False)]
     for part in _TOKENS.findall(rule):
@@ -46,11 +46,11 @@ def hosts_in_rule(rule: str) -> tuple[str, ...]:
         elif part[0] in '`"':
             name, negated = within[-1]
             if name in _HOST_MATCHERS and not negated and part[1:].endswith(part[0]):
-                found[part[1:-1]] = None
+                hosts[part[1:-1]] = None
         else:
             matcher = part.lower()
-    found.pop("*", None)  # HostSNI(`*`): everything else
-    return tuple(found)
+    hosts.pop("*", None)  # HostSNI(`*`): everything else
+    return tuple(hosts)
 
 
 class ControllerKind(Struct, frozen=True):
@@ -88,7 +88,7 @@ def decode_controller_route(raw: api.Raw, row: ControllerKind) -> model.Controll
     problems: list[str] = []
     reported = api.values_at(document, row.status) if row.status else ()
     fields = ("ip", "hostname")
-    entries = [api.Point(*(next(api.texts_at(one, key), None) for key in fields)) for one in reported]
+    entries = [api.Point(*(next(api.texts_at(entry, key), None) for key in fields)) for entry in reported]
     named = next(api.texts_at(document, "spec.ingressClassName"), None)
     return model.ControllerRoute(
         ref=decoding.ref_of(row.kind, metadata),
@@ -113,26 +113,26 @@ def decode_controller_route(raw: api.Raw, row: ControllerKind) -> model.Controll
 
 def decode_ingress_class(raw: api.Raw) -> model.IngressClass:
     """Return the IngressClass."""
-    found = api.decode(raw, api.IngressClass)
-    api.check_size(raw, found.metadata.name, found.spec)
+    ingress_class = api.decode(raw, api.IngressClass)
+    api.check_size(raw, ingress_class.metadata.name, ingress_class.spec)
     return model.IngressClass(
-        found.metadata.name,
-        found.spec.controller if found.spec else None,
-        (found.metadata.annotations or {}).get(_DEFAULT_CLASS) == "true",
+        ingress_class.metadata.name,
+        ingress_class.spec.controller if ingress_class.spec else None,
+        (ingress_class.metadata.annotations or {}).get(_DEFAULT_CLASS) == "true",
     )
 
 
 def decode_service_range(raw: api.Raw) -> model.ServiceRange:
     """Return the ServiceCIDR. Raises DecodingError also for a range that can't be read."""
-    found = api.decode(raw, api.ServiceCIDR)
-    api.check_size(raw, found.spec)
-    texts = (found.spec.cidrs if found.spec else None) or []
+    service_cidr = api.decode(raw, api.ServiceCIDR)
+    api.check_size(raw, service_cidr.spec)
+    texts = (service_cidr.spec.cidrs if service_cidr.spec else None) or []
     try:
         return model.ServiceRange(
-            decoding.ref_of("ServiceCIDR", found.metadata).name, tuple(map(decoding.network_of, texts))
+            decoding.ref_of("ServiceCIDR", service_cidr.metadata).name, tuple(map(decoding.network_of, texts))
         )
     except ValueError as error:
-        raise api.DecodingError(f"ServiceCIDR {found.metadata.name}: spec.cidrs: {error}") from error
+        raise api.DecodingError(f"ServiceCIDR {service_cidr.metadata.name}: spec.cidrs: {error}") from error
 
 
 def decode_namespace(raw: api.Raw) -> model.Namespace:
@@ -144,47 +144,47 @@ def decode_namespace(raw: api.Raw) -> model.Namespace:
 
 def decode_gateway(raw: api.Raw) -> model.Gateway:
     """Return the Gateway. Raises DecodingError also for a selector that can't be understood."""
-    found = api.decode(raw, api.Gateway)
-    api.check_size(raw, found.spec, found.status)
-    spec = found.spec or api.GatewaySpec()
+    gateway = api.decode(raw, api.Gateway)
+    api.check_size(raw, gateway.spec, gateway.status)
+    spec = gateway.spec or api.GatewaySpec()
     problems: list[str] = []
     allowed = spec.allowed_listeners.namespaces if spec.allowed_listeners else None
-    reported = (found.status.addresses if found.status else None) or ()
+    reported = (gateway.status.addresses if gateway.status else None) or ()
     # A controller's own types of addresses mean nothing to others.
     fields = {None: "ip", "IPAddress": "ip", "Hostname": "hostname"}
-    points = [api.Point(**{fields[one.type]: one.value}) for one in reported if one.type in fields]
+    points = [api.Point(**{fields[entry.type]: entry.value}) for entry in reported if entry.type in fields]
     return model.Gateway(
-        ref=decoding.ref_of("Gateway", found.metadata),
-        created=decoding.created_of(found.metadata),
+        ref=decoding.ref_of("Gateway", gateway.metadata),
+        created=decoding.created_of(gateway.metadata),
         listeners=tuple(map(_listener, spec.listeners or ())),
         points=decoding.points_of(points, "status.addresses", problems),
         allowed_listeners=_allowed(allowed, "None"),
-        annotations=decoding.deciding_annotations(found.metadata),
+        annotations=decoding.deciding_annotations(gateway.metadata),
         problems=decoding.some_problems(problems),
     )
 
 
 def decode_listener_set(raw: api.Raw) -> model.ListenerSet:
     """Return the ListenerSet."""
-    found = api.decode(raw, api.ListenerSet)
-    api.check_size(raw, found.spec)
-    ref = decoding.ref_of("ListenerSet", found.metadata)
+    listener_set = api.decode(raw, api.ListenerSet)
+    api.check_size(raw, listener_set.spec)
+    ref = decoding.ref_of("ListenerSet", listener_set.metadata)
     return model.ListenerSet(
         ref=ref,
-        parent=_parent(found.spec.parent_ref, ref.namespace),
-        listeners=tuple(map(_listener, found.spec.listeners or ())),
-        annotations=decoding.deciding_annotations(found.metadata),
+        parent=_parent(listener_set.spec.parent_ref, ref.namespace),
+        listeners=tuple(map(_listener, listener_set.spec.listeners or ())),
+        annotations=decoding.deciding_annotations(listener_set.metadata),
     )
 
 
 def decode_route(raw: api.Raw, kind: str) -> model.Route:
     """Return the HTTPRoute, GRPCRoute or TLSRoute."""
-    found = api.decode(raw, api.Route)
-    spec = found.spec or api.RouteSpec()
-    api.check_size(raw, spec.parent_refs, found.status)
-    ref = decoding.ref_of(kind, found.metadata)
-    parents = found.status.parents if found.status else None
-    said = _said(parents or (), ref.namespace, found.metadata.generation)
+    route = api.decode(raw, api.Route)
+    spec = route.spec or api.RouteSpec()
+    api.check_size(raw, spec.parent_refs, route.status)
+    ref = decoding.ref_of(kind, route.metadata)
+    parents = route.status.parents if route.status else None
+    said = _said(parents or (), ref.namespace, route.metadata.generation)
     listed = tuple(_parent(parent, ref.namespace) for parent in spec.parent_refs or ())
     # GEP-3793: the Gateways that took it without being named are in its status alone.
     by_default = spec.use_default_gateways == "All"
@@ -192,11 +192,11 @@ def decode_route(raw: api.Raw, kind: str) -> model.Route:
     problems: list[str] = []
     return model.Route(
         ref=ref,
-        created=decoding.created_of(found.metadata),
+        created=decoding.created_of(route.metadata),
         hostnames=decoding.some_hosts(spec.hostnames or (), problems),
         parents=(*listed, *accepted),
         declined=tuple(parent for parent, statuses in said.items() if statuses == {"False"}),
-        annotations=decoding.deciding_annotations(found.metadata),
+        annotations=decoding.deciding_annotations(route.metadata),
         problems=decoding.some_problems(problems),
     )
 
@@ -205,36 +205,36 @@ def _said(
     parents: Iterable[api.RouteParent], namespace: str, generation: int | None
 ) -> Mapping[model.ParentRef, set[str]]:
     """Return whether each parent's controllers accept the Route as it is now: the statuses of `Accepted`."""
-    said = defaultdict[model.ParentRef, set[str]](set)
+    statuses = defaultdict[model.ParentRef, set[str]](set)
     for parent in parents:
         for condition in parent.conditions or ():
             observed = condition.observed_generation
             if condition.type == "Accepted" and (not observed or not generation or observed >= generation):
-                said[_parent(parent.parent_ref, namespace)].add(condition.status)
-    return said
+                statuses[_parent(parent.parent_ref, namespace)].add(condition.status)
+    return statuses
 
 
-def _parent(found: api.Reference, namespace: str) -> model.ParentRef:
+def _parent(reference: api.Reference, namespace: str) -> model.ParentRef:
     # Thousands of Routes have the same parent.
     return intern(
         model.ParentRef(
-            model.GATEWAY_API if found.group is None else found.group,
-            found.kind or "Gateway",
-            found.namespace or namespace,
-            found.name,
-            found.section_name,
-            found.port,
+            model.GATEWAY_API if reference.group is None else reference.group,
+            reference.kind or "Gateway",
+            reference.namespace or namespace,
+            reference.name,
+            reference.section_name,
+            reference.port,
         )
     )
 
 
-def _listener(found: api.Listener) -> model.GatewayListener:
-    allowed = found.allowed_routes or api.Allowed()
+def _listener(listener: api.Listener) -> model.GatewayListener:
+    allowed = listener.allowed_routes or api.Allowed()
     return model.GatewayListener(
-        name=found.name,
-        port=found.port,
-        protocol=found.protocol,
-        hostname=found.hostname or None,
+        name=listener.name,
+        port=listener.port,
+        protocol=listener.protocol,
+        hostname=listener.hostname or None,
         kinds=tuple(
             (model.GATEWAY_API if kind.group is None else kind.group, kind.kind)
             for kind in allowed.kinds or ()
@@ -243,16 +243,16 @@ def _listener(found: api.Listener) -> model.GatewayListener:
     )
 
 
-def _allowed(found: api.Namespaces | None, default: str) -> model.AllowedNamespaces:
-    match (found.origin if found else None) or default:
+def _allowed(namespaces: api.Namespaces | None, default: str) -> model.AllowedNamespaces:
+    match (namespaces.origin if namespaces else None) or default:
         case "All" | "Same" | "None" as origin:
             return model.AllowedNamespaces(origin)
         case "Selector":
-            selector = found.selector if found else None
+            selector = namespaces.selector if namespaces else None
             return model.AllowedNamespaces("Selector", _rules(selector or api.Selector()))
-        case other:
-            given = f"namespaces.from: {quoted(other)}"
-            raise api.DecodingError(f"{given} is not one of All, Same, Selector, None")
+        case unknown:
+            field = f"namespaces.from: {quoted(unknown)}"
+            raise api.DecodingError(f"{field} is not one of All, Same, Selector, None")
 
 
 _MOST_RULES = 64
@@ -260,18 +260,18 @@ _MOST_RULES = 64
 
 def _rules(selector: api.Selector) -> tuple[model.LabelRule, ...]:
     expressions = selector.match_expressions or ()
-    values = sum(len(each.values or ()) for each in expressions)
+    values = sum(len(expression.values or ()) for expression in expressions)
     if len(selector.match_labels or ()) + len(expressions) + values > _MOST_RULES:
         # One that is cut off would mean something else.
         most = f"{_MOST_RULES} labels, expressions and values"
         raise api.DecodingError(f"a label selector has more than {most}")
     rules = [model.LabelRule(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()]
-    for found in expressions:
-        match found.operator:
+    for requirement in expressions:
+        match requirement.operator:
             case "In" | "NotIn" | "Exists" | "DoesNotExist" as operator:
-                rules.append(model.LabelRule(found.key, operator, tuple(found.values or ())))
-            case other:
-                raise api.DecodingError(f"matchExpressions: {quoted(other)} is not an operator")
+                rules.append(model.LabelRule(requirement.key, operator, tuple(requirement.values or ())))
+            case unknown:
+                raise api.DecodingError(f"matchExpressions: {quoted(unknown)} is not an operator")
     return tuple(rules)
 
 
