@@ -129,9 +129,9 @@ class Reconciler:
         """Return the snapshot with the load balancers of those namespaces that wait as they were, or gone."""
         if waiting := self._reloads.waiting():
             known = {service.ref for service in snapshot.services}
-            now = (service for service in snapshot.services if self._pacing(service.ref) not in waiting)
+            current = (service for service in snapshot.services if self._pacing(service.ref) not in waiting)
             kept = (old for old in self._services if self._pacing(old.ref) in waiting and old.ref in known)
-            snapshot = replace(snapshot, services=(*now, *kept))
+            snapshot = replace(snapshot, services=(*current, *kept))
         self._services = snapshot.services
         return snapshot
 

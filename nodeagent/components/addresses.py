@@ -62,8 +62,8 @@ class AddressDiff(Diff):
 
     @property
     def how(self) -> str:
-        made = f"on a new device {self.home}, or on lo if the kernel can't make it"
-        return made if self.step == "create" else ""
+        place = f"on a new device {self.home}, or on lo if the kernel can't make it"
+        return place if self.step == "create" else ""
 
     @property
     def problem(self) -> str:

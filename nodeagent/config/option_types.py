@@ -39,9 +39,9 @@ class _Text(str):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Return the text. Raises ValueError, which says what to write instead."""
-        made = cls(text)
-        cls._check(made)
-        return made
+        value = cls(text)
+        cls._check(value)
+        return value
 
     def _check(self) -> None:
         """Raise the ValueError if it can't be used."""

@@ -44,8 +44,8 @@ class Dnat(Component[DnatState, DnatChange]):
         self._look_for_nft()
         active, other = self._backends()
         state = active.read()
-        left = other.read() if other else state
-        return replace(state, leftover=(other.name, left)) if other and left.present else state
+        leftover = other.read() if other else state
+        return replace(state, leftover=(other.name, leftover)) if other and leftover.present else state
 
     def diff(self, actual: DnatState, desired: Desired, *, keep: bool = False) -> DnatChange:
         limited = time.monotonic() >= self._limited_at
@@ -54,8 +54,8 @@ class Dnat(Component[DnatState, DnatChange]):
         change = difference(actual, rules, keep=keep)
         off = "off, but for the guard; " if self._option == "none" else ""
         parts = [(active, change)]
-        if other and (left := change.before.leftover):
-            parts.append((other, difference(left[1], NO_RULES)))
+        if other and (leftover := change.before.leftover):
+            parts.append((other, difference(leftover[1], NO_RULES)))
         return replace(change, parts=tuple(parts), how=f"{off}{active.name} transaction")
 
     def apply(self, diff: DnatChange) -> str:

@@ -146,8 +146,8 @@ class NftablesBackend:
         elements = "".join(_additions(change.desired)) if change.action == "create" else ""
         script = _emptied(change.desired) if elements else self.script(change)
         if change.action in ("create", "repair"):
-            _, made = parsed(self.execute(script, "-j", "-n", "--echo"))
-            comment = mark(change.desired, made)
+            _, digest = parsed(self.execute(script, "-j", "-n", "--echo"))
+            comment = mark(change.desired, digest)
             self.execute(f'{elements}add rule inet {TABLE} {DIGEST} return comment "{comment}"\n')
         elif script:
             self.execute(script)
