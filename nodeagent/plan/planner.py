@@ -117,9 +117,9 @@ def _pending(snapshot: Snapshot) -> Iterator[str]:
 
 def _missing_services(snapshot: Snapshot, config: Config) -> Iterator[str]:
     listed = config.load_balancers.services
-    known = {service.ref.path for service in snapshot.services} if listed else set()
+    paths = {service.ref.path for service in snapshot.services} if listed else set()
     for entry in listed:
-        if entry.path not in known:
-            near = get_close_matches(entry.path, sorted(known), 3)
+        if entry.path not in paths:
+            near = get_close_matches(entry.path, sorted(paths), 3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             yield f"loadBalancers.services lists {entry.path}: there is no such LoadBalancer Service{hint}"

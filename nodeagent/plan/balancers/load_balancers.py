@@ -76,12 +76,12 @@ class LoadBalancerPlanner:
             {name: facts.dns.get(name) for name in own_names},
         )
         if rests_on != self._rested_on:
-            known = {plan.service.ref: plan for plan in self._plans}
+            previous = {plan.service.ref: plan for plan in self._plans}
             owners = Owners(snapshot.services, self._config)
             decisions = _Decisions(snapshot, facts, self._config, owners)
             decided = [decisions.of(service, rank) for rank, service in enumerate(owners.services)]
             plans = tuple(
-                known[plan.service.ref] if known.get(plan.service.ref) == plan else plan
+                previous[plan.service.ref] if previous.get(plan.service.ref) == plan else plan
                 for plan in sorted(decided, key=lambda plan: plan.service.ref)
             )
             self._rested_on = rests_on

@@ -131,12 +131,12 @@ def stackit(_: str, service: Service) -> Sends:
     Of the second, older key any text but a boolean is false.
     """
     values = [service.annotations.get(key) for key in STACKIT]
-    said = [] if values[0] is None else [parse_bool(values[0])]
-    said += [] if values[1] is None else [_is_true(values[1])]
-    if len(set(said)) > 1:
+    switches = [] if values[0] is None else [parse_bool(values[0])]
+    switches += [] if values[1] is None else [_is_true(values[1])]
+    if len(set(switches)) > 1:
         raise ValueError(f"{' and '.join(STACKIT)} contradict each other")
     filters = [value for key in _STACKIT_PORTS if (value := service.annotations.get(key)) is not None]
-    if not said[0]:
+    if not switches[0]:
         return {None: "off"}
     if len(set(filters)) > 1:
         raise ValueError(f"{' and '.join(_STACKIT_PORTS)} contradict each other")

@@ -274,8 +274,8 @@ class HostnamePlanner:
             blocked = obstacle(name, claim.excluded or excluded, matched.match, facts, self._config)
             contenders.append(_Contender(name, matched, blocked))
             if blocked is None:
-                known = places.setdefault(namespace, matched)
-                if known is not matched and matched.place() < known.place():
+                best = places.setdefault(namespace, matched)
+                if best is not matched and matched.place() < best.place():
                     places[namespace] = matched
         return _Contest(tuple(contenders), places)
 
