@@ -133,7 +133,7 @@ _OTHER_FIXES = (
         "A policy in the API server: `nodeagent doctor --policy`",
     ),
     (
-        "any, and only certificates fail",
+        "any, if only certificates fail",
         (
             "cert-manager 1.21 can wait instead of checking: "
             "`spec.acme.solvers[].waitInsteadOfSelfCheck`. Pulls and calls still fail"
@@ -144,7 +144,7 @@ _OTHER_FIXES = (
         "Often nothing; it depends on the address your DNS returns",
     ),
     (
-        "any, and you don't need client addresses",
+        "any, if you don't need client addresses",
         "Switch PROXY off at the load balancer and at the ingress controller",
     ),
 )
