@@ -57,6 +57,18 @@ def _ovh_doubt(service: Service) -> str:
     )
 
 
+def _alibaba_doubt(service: Service) -> str:
+    keys = [f"{_BETA}/{name}-loadbalancer-" for name in ("alibaba-cloud", "alicloud")]
+    if not any(f"{key}id" in service.annotations for key in keys):
+        return ""
+    if any(service.annotations.get(f"{key}force-override-listeners") == "true" for key in keys):
+        return ""
+    return (
+        "nodeagent assumes that it counts; where the Service names the load balancer by its id, the "
+        "controller changes no listener, unless force-override-listeners is true"
+    )
+
+
 CLOUDS: tuple[Provider, ...] = (
     # digitalocean-cloud-controller-manager: cloud-controller-manager/do/lb_annotations.go:157,183 (keys),
     # loadbalancers.go:1678-1681 (ParseBool), 1737-1750 and cloud.go:162 (the type; since 0.1.61, without one,
@@ -264,6 +276,7 @@ CLOUDS: tuple[Provider, ...] = (
         # annotations.go: protocol-port, as `https:443,http:80`; of the NLB `tcpssl:443`.
         certificates=dict.fromkeys(read.ALIBABA_PORTS, read.tls_by_protocol("https", "tcpssl")),
         classes=("alibabacloud.com/",),
+        doubt=_alibaba_doubt,  # clbv1/model_applier.go:100, nlbv2/model_applier.go:116
         hostname=f'{_BETA}/alibaba-cloud-loadbalancer-hostname: "lb.example.com"',
         switched_on="`on`; for `loadBalancerClass: alibabacloud.com/nlb` in any case",
         sends="v2",
