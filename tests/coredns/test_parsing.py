@@ -36,6 +36,13 @@ def test_a_snippet_that_imports_itself_ends() -> None:
     assert [plugin.name for plugin in corefile.plugins(corefile.roots[0])] == ["errors"]
 
 
+@pytest.mark.parametrize(("depth", "seen"), [(20, ["errors"]), (21, [])])
+def test_snippets_are_followed_twenty_deep(depth: int, seen: list[str]) -> None:
+    chain = "".join(f"(s{at}) {{\n import s{at + 1}\n}}\n" for at in range(1, depth))
+    corefile = parse(f"{chain}(s{depth}) {{\n errors\n}}\n. {{\n import s1\n}}\n")
+    assert [plugin.name for plugin in corefile.root_plugins()] == seen
+
+
 def test_imports_outside_and_inside_of_server_blocks() -> None:
     corefile = parse(corpus.corefile("k3s"))
     assert "import /etc/coredns/custom/*.server" in corefile.text

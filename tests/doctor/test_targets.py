@@ -111,6 +111,7 @@ def test_no_namespace_uses_up_all_targets() -> None:
     rules = AddressRules(Snapshot(), FACTS, config())
     found = probing.find_targets([(one, _V1) for one in (*flood, honest)], {}, {}, rules, FACTS)
     assert len([target for target in found if target.service.ref == honest.ref]) == 2
+    assert len(found) == 1024
 
 
 def test_a_port_443_that_is_not_tls_is_tested_as_what_it_is() -> None:

@@ -66,11 +66,17 @@ def test_an_agent_that_answers_with_megabytes_costs_one_short_row(api: ApiServer
     fleet = Fleet(api, 1)
     fleet.add("long", answering(status("long", components=failing("x" * 3_000_000))))
     fleet.add("loud", lambda _: Ended(1, stderr=b"y" * 3_000_000))
+    for name, size in (("full", 1 << 18), ("fuller", (1 << 18) + 1)):
+        text = msgspec.json.encode(status(name))
+        fleet.add(name, answering(text.ljust(size - len(f"{UPTIME} 400000.00\n"))))
     _, nodes = _nodes(ask)
     assert {name: node["state"] for name, node in nodes.items() if name != "node000"} == {
         "long": "unreadable",
         "loud": "unreadable",
+        "full": "in-sync",
+        "fuller": "unreadable",
     }
+    assert nodes["loud"]["reason"].count("y") == 600
     assert all(len(node["reason"]) < 1000 for node in nodes.values())
 
 

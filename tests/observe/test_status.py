@@ -140,6 +140,12 @@ def test_the_time_of_a_failure_counts_from_the_first_in_a_row() -> None:
     assert "relay: failed since 0 s: gone again\n" in health.ready().text
 
 
+def test_a_long_error_is_shown_up_to_its_bound() -> None:
+    health, _ = board("relay")
+    health.report("relay", "x" * 1001)
+    assert health.components["relay"].reason == "x" * 1000
+
+
 def test_an_error_can_not_forge_the_line_of_another_part() -> None:
     """Errors of many lines are shown on one, whatever characters they have."""
     health, _ = board("dnat", "hosts")

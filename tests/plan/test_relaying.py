@@ -1,10 +1,12 @@
+from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
 
+from nodeagent.errors import quoted
 from nodeagent.model.addresses import Endpoint
-from nodeagent.model.decisions import DecisionStatus
+from nodeagent.model.decisions import DecisionStatus, refused, some_notes
 from nodeagent.model.facts import InterfaceAddress
 from nodeagent.model.objects import Snapshot
 from nodeagent.plan.balancers.this_node import NODE_PORTS, doubtful_endpoints
@@ -65,6 +67,19 @@ def test_notes_and_reasons_are_bounded_whatever_a_service_publishes() -> None:
     for options in (config(proxies=()), config()):
         decision = of_service(desired(huge, facts=facts, options=options))
         assert len("".join((decision.reason, *decision.remarks, *decision.taken))) < 40_000
+
+
+@pytest.mark.parametrize(
+    ("shown", "most"), [(quoted, 60), (lambda text: refused("BadAddress", text).reason, 600)]
+)
+def test_what_a_tenant_writes_is_repeated_up_to_a_bound(shown: Callable[[str], str], most: int) -> None:
+    assert "..." not in shown("x" * most)
+    assert shown("x" * (most + 1)).count("x") == most
+
+
+def test_so_many_notes_are_kept_and_the_others_counted() -> None:
+    assert some_notes(["a note"] * 32) == ("a note",) * 32
+    assert some_notes(["a note"] * 33) == (*("a note",) * 32, "and 1 more notes")
 
 
 @pytest.mark.parametrize("ip", CASES["never"])

@@ -62,6 +62,13 @@ def test_a_plan_says_what_is_left_out_and_decides_no_hostname_of_it() -> None:
     assert all(word in remark for word in expected)
 
 
+def test_a_low_limit_leaves_a_share_of_a_thousand() -> None:
+    """So that a namespace's hostnames beyond `limits.hostnamesPerNamespace` have their reasons."""
+    limits = LimitOptions(hostnames_per_namespace=1)
+    tenant = [claiming("tenant", number, 50) for number in range(25)]
+    assert len(considered(*tenant, limits=limits)) == 20
+
+
 def test_the_same_claims_are_considered_whatever_was_there_before(
     soak: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
