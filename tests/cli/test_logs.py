@@ -97,6 +97,8 @@ def test_a_very_long_value_is_cut_in_its_middle() -> None:
     assert len(text) < 5000
     assert "characters left out" in text
     assert text.endswith("the end")
+    assert text_line(record(output="a" * 4096)).endswith(f" output={'a' * 4096}")
+    assert "[1 characters left out]" in text_line(record(output="a" * 4097))
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])

@@ -185,10 +185,10 @@ def test_a_line_of_a_file_is_shown_as_it_is() -> None:
     assert max(map(len, shown[1:])) <= 60
 
 
-@pytest.mark.parametrize(("columns", "rows"), [("", 2), ("80", 3), ("9999", 1)])
+@pytest.mark.parametrize(("columns", "rows"), [("", 2), ("80", 2), ("101", 1), ("9999", 1)])
 def test_a_pipe_is_as_wide_as_columns_says(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str, rows: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    show([f"served   web/site: {'because ' * 20}"])
+    show([f"served   web/site: {'because ' * 10}so"])
     assert capsys.readouterr().out.count("\n") == rows

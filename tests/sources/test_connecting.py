@@ -6,10 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
+from itertools import chain, repeat
+from unittest.mock import Mock
 
 import pytest
 
 from nodeagent.model.addresses import Endpoint
+from nodeagent.sources import connection_tests
 from nodeagent.sources.connection_tests import Ending, Probe, ProbeOutcome, ask, ask_all, proxy_line
 from tests.cases import cases_of
 
@@ -88,6 +91,19 @@ def test_the_time_for_all_bounds_what_is_begun() -> None:
         asked = Probe(endpoint)
         assert ask_all([asked], all_seconds=-1) == {asked: ProbeOutcome(Ending.NOT_ASKED)}
         assert ask_all([asked, asked]) == {asked: ProbeOutcome(Ending.STATUS, 200)}
+
+
+@pytest.mark.parametrize(("seconds", "ending"), [(44.9, "CONNECT_TIMEOUT"), (45.0, "NOT_ASKED")])
+def test_each_connection_has_five_seconds_and_after_45_none_is_begun(
+    seconds: float, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = chain((0.0, seconds), repeat(seconds))
+    connecting = Mock(side_effect=TimeoutError)
+    monkeypatch.setattr(connection_tests, "time", Mock(monotonic=times.__next__))
+    monkeypatch.setattr(socket, "create_connection", connecting)
+    asked = Probe(Endpoint(HOST, 443))
+    assert ask_all([asked])[asked].ending is Ending[ending]
+    assert [call.kwargs["timeout"] for call in connecting.mock_calls] == [5.0] * (seconds < 45)
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])

@@ -15,6 +15,7 @@ from nodeagent.errors import ApplyError
 from nodeagent.model.addresses import Endpoint, IPAddress
 from nodeagent.model.desired import Listener
 from nodeagent.model.objects import ObjectRef
+from tests.cases import cases_of
 from tests.components.relay.node import INGRESS, NODE, NODE_6, RELAY, RELAY_6, SERVICE_6, listener
 
 _labels = st.text("abz019", min_size=1, max_size=6) | st.sampled_from(["a-b", "a.b", "x" * 63])
@@ -119,3 +120,16 @@ def test_threads_are_a_quarter_of_the_processors_and_few(processors: int, thread
     assert f"    nbthread {threads}\n" in haproxy_config.render([listener()], options)
     options = haproxy_config.with_threads(RelayOptions(threads=7), processors)
     assert "    nbthread 7\n" in haproxy_config.render([listener()], options)
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "each", "reloads", "pace", "interval"), cases_of(__file__, "many.yaml")
+)
+def test_the_more_listeners_the_fewer_reloads_a_process_outlives_and_the_rarer_the_checks(
+    namespaces: int, each: int, reloads: int, pace: int, interval: int
+) -> None:
+    owners = [ObjectRef("Service", f"n{number}", "lb") for number in range(namespaces)]
+    found = [listener(RELAY, 1 + at, owner=owners[at % namespaces]) for at in range(namespaces * each)]
+    text = haproxy_config.render(found)
+    assert f"    mworker-max-reloads {reloads}\n" in text
+    assert text.count(f" inter {interval}s fastinter {pace}s downinter {pace}s ") == len(found)

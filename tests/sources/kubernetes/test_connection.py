@@ -109,6 +109,19 @@ def test_each_failure_has_its_error(
     assert kinds(connection) == LIST
 
 
+def test_an_answer_has_a_bound_and_of_a_longer_refusal_only_the_number_counts(
+    api: ApiServer, connection: Connection
+) -> None:
+    for size in (16 << 20, (16 << 20) + 1):
+        api.faults.add(faults.Answer(200, body=b"{}".ljust(size)), path=SERVICES)
+    assert len(connection.get_json(SERVICES)) == 16 << 20
+    refused(connection, errors.TooLargeError, "more than 16777216 bytes")
+    status = b'{"status": "Failure", "message": "no quorum"}'
+    for size, words in ((65_536, "no quorum"), (65_537, "gives no reason")):
+        api.faults.add(faults.Answer(500, body=status.ljust(size)), path=SERVICES)
+        refused(connection, errors.ServerTroubleError, words)
+
+
 def test_a_server_that_can_not_be_reached_is_asked_once() -> None:
     """A person waits ten seconds for each attempt."""
     connection = Mock(spec=Connection)

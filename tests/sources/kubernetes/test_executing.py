@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from nodeagent.sources.kubernetes import connection as module
 from nodeagent.sources.kubernetes import errors
 from nodeagent.sources.kubernetes.connection import Connection
 from tests.apiserver import ApiServer, Rule, faults
@@ -52,14 +51,12 @@ def test_what_a_program_prints_and_how_it_ends(api: ApiServer, connection: Conne
     assert (done.returncode, done.stdout, done.stderr) == (answer.exit_code, answer.stdout, answer.stderr)
 
 
-def test_more_than_is_wanted_is_not_taken(
-    api: ApiServer, connection: Connection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _answering(api, Ended(0, b"x" * 100_001))
-    monkeypatch.setattr(module, "_LARGEST_OUTPUT", 100_001)
-    assert len(_run(connection).stdout) == 100_001
-    monkeypatch.setattr(module, "_LARGEST_OUTPUT", 100_000)
-    with pytest.raises(errors.ApiError, match="more than 100000 bytes"):
+def test_more_than_is_wanted_is_not_taken(api: ApiServer, connection: Connection) -> None:
+    most = 16 << 20
+    _answering(api, Ended(0, b"x" * most))
+    assert len(_run(connection).stdout) == most
+    _answering(api, Ended(0, b"x" * (most + 1)))
+    with pytest.raises(errors.ApiError, match=f"more than {most} bytes"):
         _run(connection)
 
 
