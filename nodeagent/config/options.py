@@ -177,7 +177,7 @@ class CoreDnsOptions(Struct, frozen=True, rename="camel"):
     The agents read only `serves_pods`.
 
     Attributes:
-        serves_pods: Whether `nodeagent coredns run` serves this cluster's pods, as in the overlay cilium. It
+        serves_pods: Whether `nodeagent coredns run` serves this cluster's pods, as in the cilium overlay. It
             starts nothing: without it, plan, status and doctor warn where DNAT does not serve pods.
         mode: `corefile`: a block in the Corefile. `import`: a key of `importConfigMap`, which the Corefile
             imports. `auto`: the latter if the Corefile does so and that ConfigMap exists.

@@ -15,7 +15,7 @@ _PODS = "pods"
 _TRY_FROM_A_POD = (
     "connect from a pod of this node to a hostname behind the load balancer:",
     "$ kubectl run test --rm -it --restart=Never --image=curlimages/curl -- curl -v http://HOSTNAME/",
-    "if that is rejected, use the overlay cilium: its controllers let CoreDNS serve pods",
+    "if that is rejected, use the cilium overlay: its controllers let CoreDNS serve pods",
 )
 
 
@@ -41,7 +41,7 @@ def data_plane_finding(
             seen += ", hosts lines serve the node"
             return Finding.of(Code.DataPlaneKnown, _DATA_PLANE, seen, evidence)
         seen += ", only hosts lines can serve the node"
-        remedy = ["use nodeagent's overlay cilium (docs/install.md), or ipMode: Proxy"]
+        remedy = ["use nodeagent's cilium overlay (docs/install.md), or ipMode: Proxy"]
         return Finding.of(Code.SocketBalancer, _DATA_PLANE, seen, evidence, remedy)
     if rules.modes and environment.socket_balancer is not None:
         return Finding.of(Code.DataPlaneKnown, _DATA_PLANE, handled, evidence)
@@ -88,7 +88,7 @@ def pods_finding(
     why = "DNAT does not see their connections" if redirected else "there is no DNAT for them"
     words = f"not served, including cert-manager's: {why}{and_coredns}"
     remedy = (
-        "let CoreDNS serve them: the overlay cilium contains the controller for it (docs/coredns.md)",
+        "let CoreDNS serve them: the cilium overlay contains the controller for it (docs/coredns.md)",
         "or, without nodeagent: use ipMode: Proxy, or a hostname instead of the address",
     )
     return Finding.of(Code.PodsNotServed, _PODS, words, remedy=remedy)

@@ -223,7 +223,7 @@ _LOOK_AT_LOAD_BALANCER = (
 _FIXED_REMEDIES = {
     Code.RelayDown: ("check the relay: is HAProxy running, and what does its log say?", "$ nodeagent status"),
     Code.DnatBypassed: (
-        "use nodeagent's overlay cilium, which serves the node by hosts lines (docs/install.md)",
+        "use nodeagent's cilium overlay, which serves the node by hosts lines (docs/install.md)",
         "or, without nodeagent: ipMode: Proxy, or a hostname instead of the address",
         "if no CNI does it: look for another program's chain at priority -105 or before",
         "$ nft list chains",

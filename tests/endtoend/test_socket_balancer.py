@@ -1,4 +1,4 @@
-"""A node whose connections are rewritten at connect(), before netfilter: what the overlay cilium is for."""
+"""A node whose connections are rewritten at connect(), before netfilter: what the cilium overlay is for."""
 
 import os
 import platform

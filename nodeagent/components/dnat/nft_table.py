@@ -84,7 +84,7 @@ def structure(desired: DnatRules) -> str:
         translated.append((f"ct state new {to_guarded} {known} drop", led))
         if desired.users:
             limit = f"{to_guarded} meta skuid != 0 ct state new ct count over {desired.users} drop"
-            rules["users"].append((limit, "connections of each local user"))
+            rules["users"].append((limit, "connections of local users except root"))
             for port in desired.probed:
                 probed = f"{ip} daddr {LOOPBACK[family]} tcp dport {port} meta skuid != 0 ct state new"
                 keep_out = f"{probed} ct count over {PROBED_USERS} drop"

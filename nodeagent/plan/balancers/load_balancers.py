@@ -117,8 +117,8 @@ class _Decisions:
         if config.relay.kind == "service":
             self._relays |= ExistingRelay(snapshot, facts, config, owners).plans(self._eligible)
         else:
-            reserved = [service for service in services if self._identities[service.ref].reserved]
-            reserved = [service for service in reserved if service.ref not in oversized]
+            claiming = (service for service in services if self._identities[service.ref].reserved)
+            reserved = [service for service in claiming if service.ref not in oversized]
             capacity = share_out(reserved, owners, self._rules, config)
             own_relay = OwnRelay(snapshot, facts, config, owners, capacity)
             for service in services:

@@ -216,7 +216,7 @@ def pod_ranges(snapshot: Snapshot, facts: Facts, config: Config) -> PodRanges:
     if why and not config.coredns.serves_pods:
         unserved = (
             f"pods are not served, cert-manager among them: {why}. CoreDNS can serve them (docs/coredns.md; "
-            "the overlay cilium brings it); coredns.servesPods: true says that it does"
+            "the cilium overlay brings it); coredns.servesPods: true says that it does"
         )
         return PodRanges(remarks=(unserved,))
     networks: Iterable[IPNetwork] = [cidr.network for cidr in config.dnat.pod_cidrs]
