@@ -27,6 +27,13 @@ _OCI_LB = "a load balancer of type lb"
 _IOLB = "a load balancer of class iolb"
 
 
+def _digitalocean_tls(value: str, service: Service) -> frozenset[int]:
+    unlisted = "*" if service.annotations.get(f"{_DO}-protocol") in {"https", "http2"} else ""
+    lists = {f"{_DO}-tls-ports": "443", f"{_DO}-http2-ports": "", "": unlisted}
+    plain = read.tls_on({f"{_DO}-http-ports": ""})(value, service)
+    return read.tls_on(lists, f"{_DO}-tls-passthrough")(value, service) - plain
+
+
 def _aws_kind(service: Service) -> str:
     """Return which of three reads a Service: in-tree, an NLB never reads the key for Classic ELBs."""
     # cloud-provider-aws: pkg/providers/v1/aws.go:2462-2562; Services with a class are not its own.
@@ -49,12 +56,9 @@ def _ovh_kind(service: Service) -> str:
 
 
 def _ovh_doubt(service: Service) -> str:
-    explicit = "loadbalancer.ovhcloud.com/class" in service.annotations
-    return (
-        ""
-        if explicit
-        else "nodeagent assumes class iolb; class octavia, the default on Kubernetes 1.32, does not read it"
-    )
+    if "loadbalancer.ovhcloud.com/class" in service.annotations:
+        return ""
+    return "nodeagent assumes class iolb; class octavia, the default on Kubernetes 1.32, does not read it"
 
 
 def _alibaba_doubt(service: Service) -> str:
@@ -78,11 +82,8 @@ CLOUDS: tuple[Provider, ...] = (
         "DigitalOcean",
         ("digitalocean",),
         {f"{_DO}-enable-proxy-protocol": read.digitalocean},
-        # lb_annotations.go: tls-ports and http2-ports; with a certificate, the first is 443 by default.
-        certificates=dict.fromkeys(
-            (f"{_DO}-certificate-id", f"{_DO}-certificate-name"),
-            read.tls_on({f"{_DO}-tls-ports": "443", f"{_DO}-http2-ports": ""}, f"{_DO}-tls-passthrough"),
-        ),
+        # loadbalancers.go:1092-1190: the ports of two lists, by default 443; all in no list, by the protocol.
+        certificates=dict.fromkeys((f"{_DO}-certificate-id", f"{_DO}-certificate-name"), _digitalocean_tls),
         hostname=f'{_DO}-hostname: "lb.example.com"',
         doubt=read.digitalocean_doubt,
         switched_on="`true` ¹; not for `do-loadbalancer-type: REGIONAL_NETWORK`, which sends none and"
