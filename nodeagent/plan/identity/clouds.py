@@ -63,9 +63,8 @@ def _ovh_doubt(service: Service) -> str:
 
 def _alibaba_doubt(service: Service) -> str:
     keys = [f"{_BETA}/{name}-loadbalancer-" for name in ("alibaba-cloud", "alicloud")]
-    if not any(f"{key}id" in service.annotations for key in keys):
-        return ""
-    if any(service.annotations.get(f"{key}force-override-listeners") == "true" for key in keys):
+    own = any(f"{key}id" in service.annotations for key in keys)
+    if not own or "true" in [service.annotations.get(f"{key}force-override-listeners") for key in keys]:
         return ""
     return (
         "nodeagent assumes that it counts; where the Service names the load balancer by its id, the "

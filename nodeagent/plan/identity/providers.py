@@ -14,6 +14,9 @@ from nodeagent.plan.identity.rows import Provider
 _BETA = "service.beta.kubernetes.io"
 _IBM = "service.kubernetes.io/ibm-load-balancer-cloud-provider"
 _GKE = ("networking.gke.io", "cloud.google.com")
+_MANAGED = f"{_BETA}/managed-loadbalancer"
+_NAVER = f"{_BETA}/ncloud-load-balancer"
+_NHN = "loadbalancer.nhncloud/listener-protocol"
 _PRIVATE = "one with a Private Link Service (azure-pls-create)"
 
 
@@ -150,12 +153,17 @@ PROVIDERS: tuple[Provider, ...] = (
         "Volcengine",
         ("volcengine",),
         {f"{_BETA}/volcengine-loadbalancer-proxy-protocol": read.words({"standard": None, "off": "off"})},
+        classes=("volcengine.com/",),
     ),
-    # guide.ncloud-docs.com/docs/en/nks-nks-1-8: `true`.
+    # guide.ncloud-docs.com/docs/en/nks-nks-1-8 (Classic) and k8s-k8suse-loadbalancer (VPC): `true`; TLS.
     Provider(
         "Naver Cloud",
         ("ncloud", "navercloud"),
-        {f"{_BETA}/ncloud-load-balancer-proxy-protocol": read.boolean()},
+        {f"{_NAVER}-proxy-protocol": read.boolean()},
+        certificates={
+            f"{_NAVER}-ssl-certificate-no": read.tls_on({f"{_NAVER}-tls-ports": ""}),
+            f"{_NAVER}-ssl-cert": read.tls_on({f"{_NAVER}-ssl-ports": "*"}),
+        },
     ),
     # vngcloud-load-balancer-controller: internal/usecase/service_uc/build_pool.go, buildPoolsAndListeners
     # (`*` or names of the Service's TCP ports; other words, `true` as well, mean nothing).
@@ -182,13 +190,10 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "Gcore",
         ("openstack",),
-        {
-            f"loadbalancer.{domain}/proxy-protocol": read.boolean()
-            for domain in ("gcore.com", "gcorelabs.com")
-        },
+        {f"loadbalancer.{name}.com/proxy-protocol": read.boolean() for name in ("gcore", "gcorelabs")},
     ),
-    # NHN Cloud's user guide of NKS: "Listener proxy protocol", "Per-listener settings" (the protocol and port
-    # before the key; else the key alone counts). Closed source.
+    # NHN Cloud's user guide of NKS: "Listener proxy protocol", "Set the listener protocol", "Per-listener
+    # settings" (the protocol and port before the key; else the key alone counts). Closed source.
     Provider(
         "NHN Cloud",
         ("openstack",),
@@ -196,6 +201,7 @@ PROVIDERS: tuple[Provider, ...] = (
             f"{listener}loadbalancer.nhncloud/proxy-protocol": read.boolean()
             for listener in ("TCP-{port}.", "")
         },
+        certificates=read.tls_where(f"TCP-{{port}}.{_NHN}", _NHN, lambda mode: mode == "TERMINATED_HTTPS"),
     ),
     # bizfly-cloud-controller-manager at 58ba5a1: cloud-controller-manager/bizfly/loadbalancer.go:69, 125-143
     # (`true` or `false`, or an error), 410-419 (the status holds the address as a nip.io name if asked).
@@ -275,13 +281,13 @@ PROVIDERS: tuple[Provider, ...] = (
     Provider(
         "hypervisor.io",
         switches={
-            f"{_BETA}/managed-loadbalancer-proxy-protocol": read.words(
+            f"{_MANAGED}-proxy-protocol": read.words(
                 {"v1": "v1", "v2": "v2", "true": None, "false": "off"}, any_case=True
             )
         },
-        certificates={
-            f"{_BETA}/managed-loadbalancer-{key}ssl-mode": read.hypervisor_tls for key in ("", "port-{port}-")
-        },
+        certificates=read.tls_where(
+            f"{_MANAGED}-port-{{port}}-ssl-mode", f"{_MANAGED}-ssl-mode", lambda ssl: ssl not in {"", "none"}
+        ),
         switched_on="`v1`, `v2`, or `true`",
         sends="as named; v1 ²",
     ),

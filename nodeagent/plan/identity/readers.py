@@ -4,7 +4,7 @@ A reader of a switch returns what is sent on which ports, one of a certificate t
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -346,17 +346,15 @@ def upcloud_tls(value: str, service: Service) -> frozenset[int]:
     return frozenset(port.port for port in service.ports if port.protocol == "TCP" and port.name in names)
 
 
-_HYPERVISOR = f"{_BETA}/managed-loadbalancer"
+def tls_where(own: str, every: str, ends: Callable[[str], bool]) -> Mapping[str, TlsReader]:
+    """TLS ends where the annotation of a port (`{port}` in `own`), or else that of every port, says so."""
 
+    def ports(_: str, service: Service) -> frozenset[int]:
+        texts = service.annotations
+        modes = {port: texts.get(own.format(port=port)) or texts.get(every, "") for port in service.tcp_ports}
+        return frozenset(port for port, mode in modes.items() if ends(mode))
 
-def hypervisor_tls(_: str, service: Service) -> frozenset[int]:
-    """TLS ends where `ssl-mode` of the port, or else of all, is other than `none`."""
-
-    def mode(port: int) -> str:
-        keys = (f"{_HYPERVISOR}-port-{port}-ssl-mode", f"{_HYPERVISOR}-ssl-mode")
-        return next((service.annotations[key] for key in keys if service.annotations.get(key)), "none")
-
-    return frozenset(port for port in service.tcp_ports if mode(port) != "none")
+    return {own: ports, every: ports}
 
 
 def _is_true(text: str) -> bool:
