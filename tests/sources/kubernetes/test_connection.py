@@ -99,6 +99,22 @@ def test_a_proxys_404_is_no_deleted_workload(api: ApiServer, connection: Connect
         delete_and_wait(connection, workload, 2.0, lambda _: None)
 
 
+def test_a_workload_is_deleted_once_and_an_api_server_in_trouble_is_asked_again(
+    api: ApiServer, connection: Connection
+) -> None:
+    api.store.create(objects.daemon_set("agents"))
+    workload = ObjectRef("DaemonSet", "kube-system", "agents")
+    api.faults.add(faults.Answer(503), path="*/daemonsets/agents", verbs=["get"])
+    said: list[str] = []
+
+    def end_its_pods(text: str) -> None:
+        said.append(text)
+        api.store.replace_all("daemonsets", ())
+
+    assert [delete_and_wait(connection, workload, 9.0, end_its_pods) for _ in range(2)] == [True, False]
+    assert len(said) == 1
+
+
 @pytest.mark.parametrize(("fault", "kind", "words"), cases_of(__file__, "cases.yaml")["failures"])
 def test_each_failure_has_its_error(
     api: ApiServer, connection: Connection, fault: dict[str, Any], kind: str, words: str
