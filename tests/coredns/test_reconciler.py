@@ -238,6 +238,17 @@ def test_drift_is_repaired_and_an_owner_that_insists_is_reported_rather_than_fou
     assert reconciler.reconcile().written
 
 
+def test_an_owner_that_puts_it_back_more_rarely_than_three_times_an_hour_is_repaired_at_once(
+    api: ApiServer, reconciler: Kept
+) -> None:
+    reconciler.reconcile()
+    for _ in range(4):
+        reconciler.clock.pass_by(1801)
+        put(api, {"Corefile": corpus.corefile("kubeadm")}, manager="helm-controller")
+        done = reconciler.reconcile()
+        assert (done.written, done.conflicts) == (("kube-system/coredns",), ())
+
+
 def test_own_changes_are_not_a_conflict(reconciler: Kept) -> None:
     for number in range(10):
         add_name(reconciler.api, f"site-{number}.example.com")

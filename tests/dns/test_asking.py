@@ -18,6 +18,7 @@ from nodeagent.dns.lookup import Resolver
 from nodeagent.model.addresses import Endpoint
 from nodeagent.model.facts import DnsOutcome, DnsReply, Upstreams
 from tests.cases import cases_of
+from tests.clock import Clock
 from tests.dns.made_up_server import MadeUpServer, Message, Replying, Transport, answer
 
 CASES = cases_of(__file__, "cases.yaml")
@@ -195,6 +196,20 @@ def test_silence_ends_in_time() -> None:
         assert time.monotonic() - began < 5
         assert (reply.outcome, reply.trouble) == (DnsOutcome.TIMEOUT, "127.0.0.1: no answer in time")
         assert server.asked == [f"A {NAME}. udp"]
+
+
+def test_a_lookup_takes_six_seconds_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+
+    def silent(_server: Endpoint, _query: Message, seconds: float) -> None:
+        clock.now += seconds
+        raise TimeoutError
+
+    monkeypatch.setattr(lookup, "time", Mock(monotonic=clock))
+    monkeypatch.setattr(lookup, "_exchange", silent)
+    began = clock.now
+    Resolver(lambda: Upstreams((Endpoint(ip_address("192.0.2.53"), 53),))).ask(NAME)
+    assert clock.now == began + 6
 
 
 def test_a_server_that_fails_is_passed_over_and_the_one_that_answers_remembered() -> None:

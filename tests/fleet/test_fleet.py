@@ -84,7 +84,7 @@ def test_the_worst_come_first_each_with_its_reason(api: ApiServer, ask: Ask) -> 
     fleet = Fleet(api, 2)
     fleet.add("broken", answering(status("broken", components=failing("read-only file system"))))
     fleet.add("conflict", answering(status("conflict", conflicts=["dnat"])))
-    fleet.add("stuck", answering(status("stuck", written_at=UPTIME - 1000)))
+    fleet.add("stuck", answering(status("stuck", written_at=UPTIME - 151)))
     fleet.add("starting", answering(status("starting", last_sync_seconds=None)))
     fleet.add("crashing", answering(b""), running=False)
     fleet.add("bare", None)
