@@ -133,8 +133,8 @@ def _why_left_alone(seen: LoadBalancerObservation, address: IPAddress) -> str:
     It serves a Service in the families of its ClusterIPs alone (kubernetes: pkg/proxy/serviceport.go).
     """
     service, row = seen.service, seen.identity.provider
-    if service.cluster_ips and all(ip.version != address.version for ip in service.cluster_ips):
-        return f"not short-circuited, as the Service has no IPv{address.version} ClusterIP"
+    if all(ip.version != address.version for ip in service.cluster_ips):
+        return f"not short-circuited, as kube-proxy serves no IPv{address.version} ClusterIP of the Service"
     key, _, wanted = row.detour.replace('"', "").partition(": ") if row else ("", "", "")
     if row and service.annotations.get(key) == wanted and address not in service.external_ips:
         return f"not short-circuited, as {row.name} passes it through: annotation {key}={wanted}"

@@ -164,7 +164,7 @@ def examine(service: Service, identity: Identity, owners: Owners, rules: Address
     if not service.ports:
         return Unserved(refused("NoPorts", "the Service has no ports"), remarks)
     if not service.cluster_ips:
-        reason = "the Service has no ClusterIP that the relay can connect to"
+        reason = "kube-proxy serves no ClusterIP of it: it has none, or the label service-proxy-name"
         return Unserved(refused("NoClusterIP", reason), remarks)
     not_plain = {*identity.versions, *identity.terminated}
     plain = tuple(port for port in ports if port not in not_plain)

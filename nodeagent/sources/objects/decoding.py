@@ -50,6 +50,8 @@ _ALIASES = (
     "ingress.kubernetes.io/server-alias",
 )
 _WWW = f"{_NGINX}/from-to-www-redirect"
+_OTHER_PROXY = "service.kubernetes.io/service-proxy-name"
+"""A label: kube-proxy ignores the Service (kubernetes: pkg/proxy/apis/well_known_labels.go)."""
 _CLUSTER_WIDE = frozenset({"IngressClass", "Namespace", "Node", "ServiceCIDR"})
 
 
@@ -75,7 +77,7 @@ def decode_service(raw: api.Raw) -> model.Service | None:
         ref=ref_of("Service", service.metadata),
         uid=cut(service.metadata.uid or ""),
         created=created_of(service.metadata),
-        cluster_ips=_cluster_ips(spec, problems),
+        cluster_ips=() if _OTHER_PROXY in (service.metadata.labels or {}) else _cluster_ips(spec, problems),
         ports=_ports(spec, problems),
         points=_points(service.status, problems),
         external_ips=_addresses("spec.externalIPs", spec.externalIPs or [], problems),
@@ -118,7 +120,6 @@ def decode_node(raw: api.Raw) -> model.Node:
     except ValueError as error:
         raise api.DecodingError(f"Node {node.metadata.name}: spec.podCIDRs: {error}") from error
     reported = (node.status and node.status.addresses) or []
-
     names = [entry.address for entry in reported if entry.type in {"Hostname", "InternalDNS", "ExternalDNS"}]
     return model.Node(
         name=node.metadata.name,
