@@ -228,10 +228,13 @@ def test_the_guard_is_removed_after_what_it_guards(passes: Passes) -> None:
 def test_a_wait_is_ended_by_what_woke_it_also_before_and_by_nothing_else() -> None:
     wake_up, began = WakeUp(), time.monotonic()
     wake_up.wait(0.05)
-    wake_up.wake()
+    wake_up.trigger()
     wake_up.wait(60)
     wake_up.wait(0.05)
-    assert 0.1 <= time.monotonic() - began < 30
+    assert 0.1 <= (later := time.monotonic()) - began < 30
+    wake_up.trigger()
+    assert (wake_up.take() or later) < later, "when it was triggered first"
+    assert wake_up.take() is None
 
 
 def test_passes_that_follow_each_other_take_half_of_the_time_and_a_lone_one_never_waits() -> None:
@@ -244,6 +247,9 @@ def test_passes_that_follow_each_other_take_half_of_the_time_and_a_lone_one_neve
     assert pace.next_at() <= now + 0.2
     pace.made(now + 60, 3.0)
     assert pace.next_at() <= now + 63, "a first pass of seconds"
+    for seconds in (90, 80):
+        pace.hold(now + seconds)
+    assert pace.next_at() == now + 90
 
 
 def _read(snapshot: Snapshot, actual: ActualState, earlier: Facts | None) -> Facts:

@@ -194,6 +194,18 @@ def test_the_older_pod_serves_while_the_younger_one_can_not(relays: KeptRelay) -
 
 
 @isolated
+def test_a_pod_that_can_not_be_configured_is_an_error_only_if_no_other_can(relays: KeptRelay) -> None:
+    for uid in ("old", "new"):
+        _pod(uid)
+    pod_directory("old").path.chmod(0o777)
+    assert relays.serve_what_it_can([A]).startswith("nodeagent-relay-old: ")
+    assert relays.ready_of([A]) == {A.bind}
+    pod_directory("new").path.chmod(0o777)
+    with pytest.raises(ApplyError, match=r"^nodeagent-relay-old: (?s:.*)\nnodeagent-relay-new: "):
+        relays.serve([A, B])
+
+
+@isolated
 def test_what_it_can_not_start_with_it_replaces_and_the_agent_writes_it_again(relays: KeptRelay) -> None:
     _pod("a")
     gone = listener("169.254.66.99", port=80)
