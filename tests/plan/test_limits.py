@@ -79,16 +79,13 @@ def test_in_a_small_range_the_first_load_balancer_of_a_namespace_comes_first() -
 
 
 @pytest.mark.parametrize(
-    "odd",
-    [
-        *({"cluster_ips": ()}, {"ports": ["443/UDP"]}, {"ips": ["127.0.0.1"]}),
-        {"ips": ["198.18.97.0"], "ports": ["443"]},
-    ],
+    "odd", [{"cluster_ips": ()}, {"ports": ["443/UDP"]}, {"ips": ["127.0.0.1"]}, {"ips": ["198.18.97.0"]}]
 )
 def test_what_can_not_be_served_takes_no_place(odd: dict[str, Any]) -> None:
     """The last one publishes an address and port of an older one, of another namespace."""
     older = _load_balancer("team-a", "first", ports=[443], number=0)
-    without = service("odd", namespace="shop", annotations={PROXY_PROTOCOL: "v2"}, created=1, **odd)
+    its = {"ports": ["443"], **odd}
+    without = service("odd", namespace="shop", annotations={PROXY_PROTOCOL: "v2"}, created=1, **its)
     young = _load_balancer("shop", "web", ports=[443], number=2)
     options = config("limits: {loadBalancersPerNamespace: 1}", proxies=[])
     decisions = _decided(older, without, young, options=options)
