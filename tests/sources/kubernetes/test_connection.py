@@ -12,11 +12,12 @@ from nodeagent.errors import SourceError
 from nodeagent.model.objects import ObjectRef
 from nodeagent.sources.kubernetes import connection as connection_module
 from nodeagent.sources.kubernetes import errors, listing
-from nodeagent.sources.kubernetes.connection import Connection, connect
+from nodeagent.sources.kubernetes.connection import Connection
 from nodeagent.sources.kubernetes.credentials import kubeconfig
 from nodeagent.sources.kubernetes.single_requests import delete_and_wait, read_cluster
 from tests.apiserver import ApiServer, faults, objects
 from tests.cases import cases_of
+from tests.cli.command_line import Ask
 
 SERVICES = "/api/v1/services"
 
@@ -60,15 +61,15 @@ def test_connections_are_used_again(
     assert opened == [("127.0.0.1", api.port)]
 
 
+@pytest.mark.parametrize("command", ["plan", "coredns plan"])
 def test_a_command_that_reads_once_waits_for_an_answer_and_for_all_of_them_no_longer_than_it_says(
-    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: ApiServer, ask: Ask, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     api.faults.add(faults.Hold(), path=SERVICES, times=None)
     for answer, patience, words in ((0.2, 60.0, "no answer in time"), (60.0, 0.0, "not asked: ")):
         monkeypatch.setattr(connection_module, "_ANSWER_SECONDS", answer)
         monkeypatch.setattr(connection_module, "_PATIENCE_SECONDS", patience)
-        with connect(api.write_kubeconfig(tmp_path / "config"), once=True) as connection:
-            refused(connection, errors.UnreachableError, words)
+        assert words in ask(command).stderr
 
 
 def test_the_time_of_a_plugin_that_waits_for_a_login_does_not_count(
