@@ -11,6 +11,7 @@ import os
 import posixpath
 from collections.abc import Mapping
 from contextlib import suppress
+from errno import ELOOP
 from functools import cache, partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _STUBS = ("127.0.0.53", "127.0.0.54")
 _MOST_SERVERS = 3
 """As many as the C libraries query (resolv.conf(5), MAXNS)."""
-_MOST_LINKS = 8
+_MOST_LINKS = 40  # as Linux (MAXSYMLINKS)
 _RESOLVED = "run/systemd/resolve/resolv.conf"
 _ONCE_SECONDS: Final = 10.0
 _OWN = Path("/etc/resolv.conf")
@@ -91,7 +92,7 @@ def _followed(file: Path, root: Path) -> Path:
             return file  # Not a link, or missing: opening it shows which.
         place = posixpath.join("/", file.parent.relative_to(root), target)
         file = root / posixpath.normpath(place).lstrip("/")
-    return file
+    raise OSError(ELOOP, os.strerror(ELOOP))  # Opened, it would lead out of `root`.
 
 
 def ask_upstream(options: HostsOptions) -> Ask:

@@ -76,6 +76,20 @@ def test_servers_of_the_configuration_are_asked_instead(node: NodeRoot) -> None:
     ]
 
 
+def test_a_chain_of_links_never_leads_out_of_the_nodes_root(node: NodeRoot) -> None:
+    """Each is absolute: what opened the last one itself would read the container's file."""
+    (outside := node.root.parent / "outside").write_text("nameserver 192.0.2.99\n", encoding="utf-8")
+    for number in range(60):
+        (node.root / f"link{number}").symlink_to(f"/link{number + 1}" if number < 59 else outside)
+    node.resolv_conf.symlink_to("/link55")
+    assert not node.servers()
+    node.write(str(outside)[1:], "nameserver 192.0.2.53\n")
+    assert node.servers() == ["192.0.2.53:53"]
+    node.resolv_conf.unlink()
+    node.resolv_conf.symlink_to("/link10")
+    assert "can't be read: Too many levels of symbolic links" in node.found().problem
+
+
 _TEXTS = {"real": "nameserver 192.0.2.53\nnameserver 192.0.2.54\n", "stub": STUB}
 _TEXTS["other"] = "nameserver 127.0.0.54\nnameserver 127.0.0.53\n"
 _CASES = cases_of(__file__, "cases.yaml")["upstreams"]
