@@ -120,6 +120,7 @@ def test_new_names_are_asked_within_seconds(count: int, seconds: int) -> None:
     lookups.want(of_one(*names(count)))
     asked = [lookups.taken(100 + tick / 10) for tick in range(seconds * 10)]
     assert list(chain.from_iterable(asked)) == names(count)
+    assert len(asked[0]) <= 201, "as many as a second has, after a rest"
     assert max(sum(len(asked[tick + more]) for more in range(10)) for tick in range(10, 90)) <= 200
 
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nodeagent.agent.comparison import read_listener_status
@@ -140,6 +140,7 @@ def _syns() -> int:
 
 
 @given(st.lists(st.integers(1, 100)), st.integers(0, 500))
+@example([2, 3], 5)
 def test_a_fair_share_is_the_largest_that_fits(counts: list[int], most: int) -> None:
     share = fair_share(counts, most)
     assert sum(min(count, share) for count in counts) <= most or not share

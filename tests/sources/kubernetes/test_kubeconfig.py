@@ -217,12 +217,15 @@ def test_a_kubeconfig_that_can_not_be_used_is_named(tmp_path: Path, written: str
 
 
 @pytest.mark.parametrize("user", CASES["secrets"])
-def test_no_error_quotes_a_users_secrets(api: ApiServer, tmp_path: Path, user: dict[str, Any]) -> None:
+def test_no_error_quotes_a_users_secrets(
+    api: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, user: dict[str, Any]
+) -> None:
     """The official client's errors quote the whole user."""
     file = changed(api.write_kubeconfig(tmp_path / "config"), {}, user)
     with pytest.raises(SourceError, match=r"its user/.* has no") as caught:
         connect(file)
     assert "s3cret" not in str(caught.value)
+    assert not caplog.messages, "what the client logs is the error's text"
 
 
 def test_where_the_configuration_is_looked_for(
