@@ -96,6 +96,7 @@ def test_a_kernel_without_inet_nat_is_reported_with_what_it_needs(
     with pytest.raises(ApplyError, match="nft_chain_nat") as caught:
         choose("nftables")
     assert message in str(caught.value)
+    assert ("line of the transaction" in str(caught.value)) == ("stdin" in message)
 
 
 def only_path(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:

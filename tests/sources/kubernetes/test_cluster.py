@@ -77,6 +77,9 @@ def test_what_means_nothing_causes_no_pass(api: ApiServer, connection: Connectio
         assert hosts(watched) == {"a": ("new.example",)}
         assert watched.changes == before + 2
         assert len(api.traffic.seen("watch", "/api/v1/nodes")) == 1  # its own
+        api.faults.add(faults.ErrorLine(), path=INGRESSES)
+        api.store.patch("ingresses", "a", "default", renamed("newer.example"))
+        until(lambda: watched.changes == before + 3, "the pass for what a new list brings")
 
 
 def test_410_asks_for_a_new_list(api: ApiServer, connection: Connection) -> None:
