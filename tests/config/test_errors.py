@@ -63,13 +63,7 @@ def test_aliases_that_repeat_much_are_not_supported() -> None:
 
 
 def test_a_document_may_repeat_a_thousand_nodes_and_be_nested_a_hundred_deep() -> None:
-    for text, most in (
-        (
-            "[&it x{0}]",
-            1_000,
-        ),
-        ("{1}{2}", 100),
-    ):
+    for text, most in (("[&it x{0}]", 1_000), ("{1}{2}", 100)):
         for size in (most, most + 1):
             document = text.format(", *it" * size, "[" * size, "]" * size)
             with nullcontext() if size == most else pytest.raises(yaml.MarkedYAMLError):

@@ -8,16 +8,7 @@ from nodeagent.model.addresses import canonical, covering, defect
 from nodeagent.model.decisions import DecisionStatus
 from nodeagent.model.objects import PROXY_PROTOCOL
 from tests.cases import cases_of
-from tests.plan.made_up import (
-    FACTS,
-    config,
-    desired,
-    hosts,
-    ingress,
-    relay_of,
-    service,
-    standing_names,
-)
+from tests.plan.made_up import FACTS, config, desired, hosts, ingress, relay_of, service, standing_names
 from tests.plan.tenant_worlds import ABSURD_HOSTS
 
 NAME = "www.example.com"

@@ -74,13 +74,17 @@ def test_where_the_workers_answer_is_unusable_the_masters_word_counts(
     unusable = Unreachable("stats.sock", Silence.CUT)
     monkeypatch.setattr(activation, "_ACTIVE_SECONDS", 0.5)
     with _serving(A) as relays:
+        earlier = haproxy_sockets.read_worker(CONFIG.with_name("relay.sock"))
+        monkeypatch.setattr(haproxy_sockets, "read_worker", lambda _: earlier)
+        with pytest.raises(ApplyError, match="was asked to reload but does not run"):
+            relays.serve([A, B])
         monkeypatch.setattr(haproxy_sockets, "read_worker", lambda _: unusable)
         relays.serve([A, B])
         assert relays.ready_of([A, B]) == {A.bind, B.bind}
-        reloads_no_more = relays.processes()
-        monkeypatch.setattr(haproxy_sockets, "read_processes", lambda _: reloads_no_more)
-        with pytest.raises(ApplyError, match="was asked to reload but does not run"):
-            add(relays, Desired(listeners=(A, B, listener(port=6000))))
+        for port, processes in ((6000, relays.processes()), (6001, unusable)):
+            monkeypatch.setattr(haproxy_sockets, "read_processes", Mock(return_value=processes))
+            with pytest.raises(ApplyError, match=r"reload but does not run|sock does not answer within"):
+                add(relays, Desired(listeners=(A, B, listener(port=port))))
 
 
 @isolated

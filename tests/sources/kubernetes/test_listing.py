@@ -83,7 +83,7 @@ def test_malformed_objects_hide_no_others(api: ApiServer, connection: Connection
 
 
 def test_objects_without_name_or_version_are_reported(api: ApiServer, connection: Connection) -> None:
-    items = b'{"metadata":{"resourceVersion":"5"}},{"metadata":{"name":"a"}},7'
+    items = b'{"metadata":{"resourceVersion":"5"}},{"metadata":{"name":"a","resourceVersion":"-1"}},7'
     body = b'{"kind":"IngressList","metadata":{"resourceVersion":"7"},"items":[%s]}' % items
     api.faults.add(faults.Answer(200, body=body), path=INGRESSES)
     found = read_list(connection, resource()).items.values()
