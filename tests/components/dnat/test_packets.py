@@ -56,6 +56,7 @@ def test_rules_that_are_made_again_fifty_times_end_no_connection(world: World, b
         world.answers(world.node) as of_node,
         world.answers(world.pod) as of_pod,
     ):
+        wait_until(lambda: bool(of_node and of_pod), "the first connections of both")
         for _ in range(50):
             alter(damage)
             assert apply(backend, desired).action == "repair"
