@@ -36,7 +36,6 @@ from nodeagent.sources.node import read_facts
 from nodeagent.sources.upstream_dns import ask_upstream
 
 _LOG = logging.getLogger("nodeagent")
-
 _POLL_SECONDS = 1.0
 """The longest time between two turns, in which it reports that it is alive, and looks for the node's lock."""
 _STUMBLE_SECONDS = 10.0

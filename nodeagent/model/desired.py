@@ -50,6 +50,12 @@ PROBED_USERS = 32
 LOOPBACK: Mapping[Family, IPNetwork] = {4: ip_network("127.0.0.0/8"), 6: ip_network("::1")}
 
 
+class RuleOptions(Struct, frozen=True):
+    """Those options of the section `dnat` that the rules are made with, by their names; described there."""
+
+    interfaces: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class DnatRules:
     """What DNAT does on a node: the redirects, the pods they apply to besides the node, and the guard.
@@ -59,10 +65,8 @@ class DnatRules:
     neither to such a range nor to one of `balancers`, the addresses of the redirects. And it drops new
     connections to a `guarded` range of the node's users but root, beyond `users` of a family; 0: no limit.
     With a limit, they also have no more than `PROBED_USERS` to each of the `probed` ports of loopback, where
-    the kubelet looks if agent and relay are alive.
-
-    Connections of pods count only if they arrive on `interfaces`, or on any if there are none; `*` at the end
-    of a name matches any rest of it. `leaving`: the guard stays, as it is, until the rest is removed as well.
+    the kubelet looks if agent and relay are alive. `leaving`: the guard stays, as it is, until the rest is
+    removed as well.
 
     In a family without redirects `pods` mean nothing, in one without `guarded` ranges `admitted` and
     `balancers` mean nothing; without either, there are no rules at all and the value is false.
@@ -75,7 +79,7 @@ class DnatRules:
     balancers: tuple[IPNetwork, ...] = ()
     users: int = 0
     probed: tuple[int, ...] = ()
-    interfaces: tuple[str, ...] = ()
+    options: RuleOptions = field(default_factory=RuleOptions)
     leaving: bool = False
 
     def __bool__(self) -> bool:

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 
 from nodeagent.config.options import Config
 from nodeagent.model.addresses import IPAddress, canonical
-from nodeagent.model.desired import HEALTH, Desired, DnatRules, RelayAddress
+from nodeagent.model.desired import HEALTH, Desired, DnatRules, RelayAddress, RuleOptions
 from nodeagent.model.facts import DnsQuestion, Facts
 from nodeagent.model.objects import ObjectRef, Snapshot
 from nodeagent.plan.balancers.load_balancers import LoadBalancerPlanner
@@ -14,6 +14,7 @@ from nodeagent.plan.balancers.this_node import pod_ranges
 from nodeagent.plan.names.conditions import lines_now
 from nodeagent.plan.names.hostname_decisions import HostnamePlanner
 from nodeagent.plan.names.matching import ClaimPlanner
+from nodeagent.typed_values import from_plain
 
 
 class Planner:
@@ -30,10 +31,9 @@ class Planner:
         self.standing_at: Mapping[IPAddress, ObjectRef] = {}
 
     def _forget(self) -> None:
-        config = self._config
-        self._load_balancers = LoadBalancerPlanner(config)
-        self._claims = ClaimPlanner(config.limits, config.load_balancers.ingress_classes)
-        self._hostnames = HostnamePlanner(config)
+        self._load_balancers = LoadBalancerPlanner(self._config)
+        self._claims = ClaimPlanner(self._config.limits, self._config.load_balancers.ingress_classes)
+        self._hostnames = HostnamePlanner(self._config)
 
     def plan(self, snapshot: Snapshot, facts: Facts) -> Desired:
         """Return the desired state of the node; the same input in any order gives an equal value."""
@@ -60,8 +60,7 @@ class Planner:
         }
         relays = [plan.relay for plan in plans if plan.relay is not None]
         listeners = tuple(listener for relay in relays for listener in relay.listeners)
-        pairs = dict.fromkeys((listener.bind.address, listener.load_balancer) for listener in listeners)
-        addresses = tuple(RelayAddress(address, ref) for address, ref in pairs)
+        addresses = tuple({RelayAddress(at.bind.address, at.load_balancer): None for at in listeners})
         redirects = tuple(redirect for relay in relays for redirect in relay.redirects)
         pods = pod_ranges(snapshot, facts, config)
         used = {relay_address.address.version for relay_address in addresses}
@@ -79,7 +78,7 @@ class Planner:
                 pods.admitted if guarded else (),
                 users=config.relay.max_connections // _USERS_PART if guarded else 0,
                 probed=tuple(sorted(probed)) if guarded else (),
-                interfaces=config.dnat.interfaces,
+                options=from_plain(config.dnat, RuleOptions),
             ),
             hosts=hostnames.hosts,
             load_balancers=tuple(plan.decision for plan in plans),

@@ -21,7 +21,6 @@ from nodeagent.model.desired import NO_RULES, Desired
 
 _LIMIT_AGAIN_SECONDS = 600.0
 _LOG = logging.getLogger("nodeagent")
-
 Option = Literal["auto", "nftables", "iptables", "none"]
 _SCRATCH = "nodeagent_probe"
 

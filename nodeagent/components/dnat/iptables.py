@@ -73,7 +73,7 @@ def _nat(desired: DnatRules, family: Family) -> Table:
         of_pods = (
             XtRule(ENTRIES, source=network, tcp=True, interface=name)
             for network in _of(family, desired.pods)
-            for name in desired.interfaces or ("",)
+            for name in desired.options.interfaces or ("",)
         )
         entries = [
             xt_rules.redirecting(redirect.match, redirect.to, comment_of(redirect.load_balancer))

@@ -70,7 +70,7 @@ def structure(desired: DnatRules) -> str:
             lines += [f"set {name}{family} {{", f"\ttypeof {ip} saddr", "\tflags interval", "}"]
         dnat = f"meta l4proto tcp dnat {ip} to {ip} daddr . tcp dport map @lb{family}"
         rules["output"].append((dnat, "load balancer to relay"))
-        for arriving in [f'iifname "{name}" ' for name in desired.interfaces] or [""]:
+        for arriving in [f'iifname "{name}" ' for name in desired.options.interfaces] or [""]:
             of_pods = f"{arriving}{ip} saddr @pods{family} {dnat}"
             rules["prerouting"].append((of_pods, "load balancer to relay"))
         to_guarded = f"{ip} daddr @guarded{family}"

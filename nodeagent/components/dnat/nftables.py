@@ -21,7 +21,6 @@ from nodeagent.model.addresses import Endpoint
 from nodeagent.model.desired import DnatRules
 
 _AT_LINE = re.compile(r"^[^\s:]*stdin:(\d+):")
-
 _DENIED = "Operation not permitted"
 # The texts of temporary errors, as nft prints them.
 _PASSING = tuple(map(os.strerror, (EAGAIN, EBUSY, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM)))

@@ -152,8 +152,7 @@ def difference(before: DnatState, desired: DnatRules, *, keep: bool = False) -> 
         desired = normalised(_grown(before.rules, desired))
         if left and not desired.redirects:
             before = replace(before, leftover=None)
-            through = _redirected(left[1].rules.redirects, desired.guarded)
-            desired = replace(desired, balancers=through)
+            desired = replace(desired, balancers=_redirected(left[1].rules.redirects, desired.guarded))
     if before.present and desired and not stays:
         before = before.compared(desired)
     return DnatChange(before, desired, _beyond(desired, before.rules), _beyond(before.rules, desired), keep)

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.components.dnat.state import DnatBackend, difference
-from nodeagent.model.desired import DnatRules
+from nodeagent.model.desired import DnatRules, RuleOptions
 from nodeagent.model.objects import ObjectRef
 from tests.components.dnat.world import LB, NODE, POD, RELAY, World, apply, guarded, plain, redirect
 from tests.testbed.waiting import wait_until
@@ -30,7 +30,7 @@ def test_pods_are_redirected_on_these_interfaces(world: World, backend: DnatBack
         (("up0", "po*"), True),
         (("pod0",), True),
     ):
-        desired = replace(guarded(), interfaces=interfaces)
+        desired = replace(guarded(), options=RuleOptions(interfaces))
         assert apply(backend, desired)
         assert not difference(backend.read(), desired)
         assert world.pod.answer(LB[family], 443) == f"{'relay' if relayed else 'lb'} {POD[family]}"
