@@ -1,5 +1,6 @@
 """Which connections are made: to the cluster's own load balancers, at their own addresses and ports."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ _HEADERS: tuple[ProxyVersion | None, ...] = (None, "v1", "v2")
 _TLS_PORTS = frozenset({443, 6443, 8443, 9443})
 _HTTP_PORTS = frozenset({80, 8000, 8080})
 _MOST, _MOST_OF_ONE = 1024, 64
+_ALL_SECONDS = 45.0
 _IMPOSSIBLE = frozenset({"BadName", "NeverWritten"})
 """The plan's codes for hostnames that no load balancer can have."""
 
@@ -143,12 +145,13 @@ def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[PathObserva
     The others get a PROXY header only if a plain connection fails, to see whether the header was missing.
     """
     outcomes: dict[Probe, ProbeOutcome] = {}
+    over = time.monotonic() + _ALL_SECONDS
 
     def endings(target: Target) -> list[ProbeOutcome]:
         return [outcomes[probe] for probe in _first_round(target, knowledge)]
 
     wanted = list(targets)
-    outcomes |= ask_all(probe for target in wanted for probe in _first_round(target, knowledge))
+    outcomes |= ask_all((probe for target in wanted for probe in _first_round(target, knowledge)), over)
     # Port 443 need not be TLS.
     wanted = [
         replace(target, tls=(True, False))
@@ -157,16 +160,16 @@ def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[PathObserva
         for target in wanted
     ]
     probes = (probe for target in wanted for probe in _first_round(target, knowledge))
-    outcomes |= ask_all(probe for probe in probes if probe not in outcomes)
-    relayed = _arrivals(wanted, knowledge)
+    outcomes |= ask_all((probe for probe in probes if probe not in outcomes), over)
+    relayed = _arrivals(wanted, knowledge, over)
     doubtful = (target for target in wanted if target.proxy is None and not any(map(works, endings(target))))
-    outcomes |= ask_all(probe for target in doubtful for probe in _matrix(target))
+    outcomes |= ask_all((probe for target in doubtful for probe in _matrix(target)), over)
     return [
         _observation(target, knowledge, outcomes, relayed=relayed.get(target.endpoint)) for target in wanted
     ]
 
 
-def _arrivals(targets: Iterable[Target], knowledge: Knowledge) -> dict[Endpoint, bool | None]:
+def _arrivals(targets: Iterable[Target], knowledge: Knowledge, over: float) -> dict[Endpoint, bool | None]:
     """Return whether a connection arrives at the relay, for each address and port that DNAT may redirect."""
     pairs = [
         (target.endpoint, knowledge.relays[target.endpoint])
@@ -174,7 +177,11 @@ def _arrivals(targets: Iterable[Target], knowledge: Knowledge) -> dict[Endpoint,
         if target.endpoint in knowledge.relays
         and (knowledge.redirected is None or target.endpoint in knowledge.redirected)
     ]
-    return {end: arrived for (end, _), arrived in ask_each(pairs, lambda pair: arrives_at(*pair)).items()}
+
+    def arrived_in_time(pair: tuple[Endpoint, Endpoint]) -> bool | None:
+        return arrives_at(*pair) if time.monotonic() < over else None
+
+    return {end: arrived for (end, _), arrived in ask_each(pairs, arrived_in_time).items()}
 
 
 def _first_round(target: Target, knowledge: Knowledge) -> list[Probe]:

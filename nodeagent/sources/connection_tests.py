@@ -110,7 +110,6 @@ def proxy_line(version: ProxyVersion, source: Endpoint, destination: Endpoint) -
 
 PROBE_SECONDS = 5.0
 """For one connection: a SYN may be lost twice (retransmitted after 1 and 3 s)."""
-_ALL_SECONDS = 45.0
 _AT_ONCE = 24
 _LONGEST_STATUS_LINE = 1024
 _STATUS_LINE = re.compile(rb"HTTP/\S*\s+([0-9]{3})\b")
@@ -123,9 +122,8 @@ def ask_each(items: Iterable[_Item], ask: Callable[[_Item], _Answer]) -> dict[_I
         return dict(zip(distinct, pool.map(ask, distinct), strict=True))
 
 
-def ask_all(probes: Iterable[Probe], all_seconds: float = _ALL_SECONDS) -> dict[Probe, ProbeOutcome]:
-    """Make every connection once, as `ask_each`; after `all_seconds`, no further one is begun."""
-    over = time.monotonic() + all_seconds
+def ask_all(probes: Iterable[Probe], over: float) -> dict[Probe, ProbeOutcome]:
+    """Make every connection once, as `ask_each`; none begins after `over`, in monotonic seconds."""
 
     def ask_in_time(probe: Probe) -> ProbeOutcome:
         return ask(probe) if time.monotonic() < over else ProbeOutcome(Ending.NOT_ASKED)

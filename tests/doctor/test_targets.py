@@ -1,10 +1,13 @@
 """What is connected to: the cluster's own load balancers and nothing else."""
 
+import socket
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
+from itertools import chain, repeat
 from threading import Thread
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,6 +17,7 @@ from nodeagent.doctor.paths import Target, conclude, works
 from nodeagent.model.facts import Facts
 from nodeagent.model.objects import ProxyVersion, Service, Snapshot
 from nodeagent.plan.balancers.this_node import AddressRules
+from nodeagent.sources import connection_tests
 from tests.cases import cases_of
 from tests.plan.made_up import FACTS, config, desired, endpoint, ingress, point, service
 
@@ -135,6 +139,21 @@ def test_a_port_443_that_is_not_tls_is_tested_as_what_it_is() -> None:
     assert conclude(seen) is not Code.RelayDown
     assert not seen.tls
     assert works(seen.load_balancer.plain)
+
+
+@pytest.mark.parametrize(("seconds", "begun"), [(44.9, 5), (45.0, 0)])
+def test_no_connection_is_begun_after_45_seconds(
+    seconds: float, begun: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a request in any of the rounds, nor a connection to see where it arrives."""
+    here = endpoint("192.0.2.1:80")
+    target = Target(service(), service().ports[0], here, None, vip=True, host="", tls=(False,), server=here)
+    connecting = Mock(side_effect=TimeoutError)
+    monkeypatch.setattr(probing, "time", Mock(monotonic=chain((0.0,), repeat(seconds)).__next__))
+    monkeypatch.setattr(connection_tests, "time", Mock(monotonic=lambda: seconds))
+    monkeypatch.setattr(socket, "create_connection", connecting)
+    probing.observe([target], probing.Knowledge({here: here}, frozenset({here}), None, {}))
+    assert len(connecting.mock_calls) == begun
 
 
 def test_where_this_node_relays_each_address_and_port() -> None:
