@@ -120,7 +120,7 @@ def _with_reasons(text: str) -> str:
 _FIXES = {
     "ip-mode": "Update your cloud controller; recent versions set `ipMode: Proxy` for you",
     "ip-mode-on-request": "One annotation asks the controller for `ipMode: Proxy`",
-    "detour": "One annotation lets nodes and pods reach the load balancer: `elb.pass-through`",
+    "detour": "One annotation lets nodes and pods reach the load balancer: `kubernetes.io/elb.pass-through`",
     "hostname": "One annotation publishes a hostname instead of the address "
     "([how](docs/fixes.md#a-hostname-instead-of-the-address))",
     "none": "Usually nothing: they publish a hostname, and kube-proxy intercepts only addresses "
@@ -129,13 +129,13 @@ _FIXES = {
 }
 _OTHER_FIXES = (
     (
-        "any, on Kubernetes 1.36 (1.34 with a feature gate)",
+        "any, on Kubernetes 1.36+ (1.34+, feature-gated)",
         "A policy in the API server: `nodeagent doctor --policy`",
     ),
     (
         "any, if only certificates fail",
         (
-            "cert-manager 1.21 can wait instead of checking: "
+            "cert-manager 1.21+ can wait instead of checking: "
             "`spec.acme.solvers[].waitInsteadOfSelfCheck`. It doesn't help with pulls or calls"
         ),
     ),
@@ -174,7 +174,7 @@ def _with_shortest_fixes(text: str) -> str:
         )
         rows.append((", ".join(shown), fix))
     plain = ", ".join(one.name for one in PROVIDERS if one.sends_none and one.schemes)
-    rows.append((plain, "Nothing: their load balancers pass packets through, without a PROXY header"))
+    rows.append((plain, "Usually nothing: their load balancers pass packets through, without a PROXY header"))
     return _replaced(text, "fixes", _table(("your provider", "the simplest fix"), (*rows, *_OTHER_FIXES)))
 
 

@@ -195,9 +195,7 @@ class _UpCloudConfig(msgspec.Struct):
 
 
 @partial(
-    Reader,
-    on="JSON: `backends[].properties.outbound_proxy_protocol`, by the ports' names",
-    sends="as named",
+    Reader, on="JSON: `backends[].properties.outbound_proxy_protocol`, by the ports' names", sends="as named"
 )
 def upcloud_config(value: str, service: Service) -> Sends:
     """JSON whose `backends`, named as the Service's ports are, each have `outbound_proxy_protocol`."""
