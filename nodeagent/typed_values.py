@@ -73,12 +73,14 @@ def plain_words(error: Exception) -> str:
     return f"{place[1]}: {words}" if place and place[1] else words
 
 
+TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+"""What Go's strconv.ParseBool takes for true."""
+
+
 def parse_bool(text: str) -> bool:
     """Return what Go's strconv.ParseBool makes of `text`. Raises ValueError, also for `yes` and `on`."""
-    if text in {"1", "t", "T", "TRUE", "true", "True"}:
-        return True
-    if text in {"0", "f", "F", "FALSE", "false", "False"}:
-        return False
+    if text in TRUE or text in {"0", "f", "F", "FALSE", "false", "False"}:
+        return text in TRUE
     raise ValueError(f"{quoted(text)} is neither true nor false")
 
 

@@ -110,8 +110,7 @@ _ALIAS = "nodeagent"
 """The alias (IFLA_IFALIAS) of a device that nodeagent made: `ip link` shows it."""
 
 # IFA_F_* of include/uapi/linux/if_addr.h: NODAD makes an address usable at once; NOPREFIXROUTE keeps the
-# route out of the main table (the one in the local table is enough); DEPRECATED is the result of a preferred
-# lifetime of 0.
+# route out of the main table (the local one is enough); DEPRECATED comes of a preferred lifetime of 0.
 _NODAD, _DEPRECATED, _NOPREFIXROUTE = 0x02, 0x20, 0x200
 _FLAGS_GIVEN = _NODAD | _NOPREFIXROUTE
 _FLAGS_SHOWN = _FLAGS_GIVEN | _DEPRECATED
@@ -169,8 +168,7 @@ class AddressWatch(kernel.Notifications):
             address = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
             if address is None or not any(ip_address(address) in network for network in self._ranges):
                 return ""
-            # Another program's address in the ranges counts, too: when it is removed, its load balancer can
-            # be served.
+            # Another program's in the ranges counts, too: once it is removed, a load balancer can be served.
             return f"{address} was {'added' if event == 'RTM_NEWADDR' else 'removed'}"
         # A bridge sends DELLINK with its own family when a port leaves it.
         if message["family"] != socket.AF_UNSPEC:

@@ -136,8 +136,9 @@ def _why_left_alone(seen: LoadBalancerObservation, address: IPAddress) -> str:
     if all(ip.version != address.version for ip in service.cluster_ips):
         return f"not short-circuited, as kube-proxy serves no IPv{address.version} ClusterIP of the Service"
     key, _, wanted = row.detour.replace('"', "").partition(": ") if row else ("", "", "")
-    if row and service.annotations.get(key) == wanted and address not in service.external_ips:
-        return f"not short-circuited, as {row.name} passes it through: annotation {key}={wanted}"
+    value = service.annotations.get(key)  # Huawei's own, with externalTrafficPolicy Local: onlyLocal
+    if row and value in {wanted, "onlyLocal"} and address not in service.external_ips:
+        return f"not short-circuited, as {row.name} passes it through: annotation {key}={value}"
     return ""
 
 
@@ -162,7 +163,8 @@ def _evidence(seen: LoadBalancerObservation, kubernetes: str) -> list[str]:
 
 
 def _remedy(code: Code, seen: LoadBalancerObservation, policy_api: str) -> tuple[str, ...]:
-    of_nodes = [address for address in seen.service.load_balancer_ips if address in seen.node_addresses]
+    nodes = seen.node_addresses if not seen.identity.announcer else ()
+    of_nodes = [address for address in seen.service.load_balancer_ips if address in nodes]
     addresses = ", ".join(map(str, of_nodes))
     why = f"the status names nodes ({addresses}), as k3s' ServiceLB writes it; ServiceLB sends no header"
     tolerant = code is Code.ShortCircuitedByObject and "traefik" in seen.service.ref.name

@@ -173,7 +173,7 @@ def _unremedied(seen: PathObservation, wants: Demand) -> Code:
         return Code.PathUnclear
     plain = seen.load_balancer.plain
     dead = plain is not None and (plain.is_unheard or plain.is_cut)
-    return Code.LoadBalancerDown if dead else Code.PathUnclear
+    return Code.LoadBalancerDown if dead and not seen.in_rules else Code.PathUnclear
 
 
 def _of_unknown_load_balancer(seen: PathObservation, wants: Demand) -> Code:

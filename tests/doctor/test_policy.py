@@ -132,7 +132,7 @@ def test_recorded_statuses_of_exactly_the_services_found_get_ip_mode_proxy(name:
     found = _recorded(name)
     paths = {service.ref.path for service, identity in found if not identity.announcer}
     if not paths:
-        with pytest.raises(SourceError, match=r"^no policy: .*(no LoadBalancer Service|MetalLB announces)"):
+        with pytest.raises(SourceError, match=r"^no policy: .*(no LoadBalancer Service|announces)"):
             policy_text(found, V1)
         return
     policy = Policy(policy_text(found, V1))

@@ -226,8 +226,7 @@ def check(text: str, haproxy: str) -> None:
 
 def check_descriptors(connections: int, listeners: int) -> None:
     """Raise ApplyError if HAProxy's hard limit of descriptors is too low (3.1, strict-limits)."""
-    # Two per connection, splice pipe and listener; some per thread. A relay pod's limit comes from the same
-    # container runtime.
+    # Two per connection, splice pipe and listener; some per thread. A relay pod's runtime is the agent's.
     needed = 2 * (connections + 256 + listeners) + 512
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and needed > hard:

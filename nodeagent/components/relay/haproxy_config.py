@@ -64,9 +64,8 @@ _OPTIONS_MEAN = {options: version for version, options in _SERVER_OPTIONS.items(
 # Checks only report: HAProxy rejects connections to a server that is down, so these go to a second one, the
 # same address, unchecked.
 _UNCHECKED = "unchecked"
-# The agent's own connections, by which it sees where new ones arrive (steering.py), come from the loopback
-# interface's address. HAProxy rejects them at the end of the delay, or of the connection: no controller logs
-# them.
+# The agent's own connections, by which it sees where new ones arrive (steering.py), come from loopback's
+# address. HAProxy rejects them at the end of the delay, or of the connection: no controller logs them.
 STEERING_SOURCES: Mapping[int, str] = {4: "127.0.0.1", 6: "::1"}
 _STEERING = f"""\
     tcp-request inspect-delay 5s

@@ -27,8 +27,7 @@ from nodeagent.model.facts import port_holder
 
 _LOG = logging.getLogger("nodeagent")
 
-# include/net/tcp_states.h: TCP_LISTEN, and TCP_BOUND_INACTIVE: bound but not listening, which Linux 6.9 and
-# newer report.
+# include/net/tcp_states.h: TCP_LISTEN; TCP_BOUND_INACTIVE: bound but not listening, since Linux 6.9.
 _LISTEN, _BOUND_INACTIVE = 10, 13
 _LISTEN_IN_PROC = "0A"
 _ANY4, _ANY6 = IPv4Address(0), IPv6Address(0)

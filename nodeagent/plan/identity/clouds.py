@@ -103,12 +103,11 @@ CLOUDS: tuple[Provider, ...] = (
         "where HCLOUD_LOAD_BALANCERS_USES_PROXYPROTOCOL switches it on",
         workload="deployment/hcloud-cloud-controller-manager",
     ),
-    # cloud-provider-openstack: pkg/openstack/loadbalancer.go:72,90,479-492 (compared as written: `True`
-    # switches nothing on), 1638-1666; ipMode since 7a4290e8 (1.30.0), v2 since bcd8033ca (1.31.0). OVH,
-    # Selectel, others.
+    # cloud-provider-openstack: pkg/openstack/loadbalancer.go:72,90,479-492 (as written: not `True`),
+    # 1638-1666; ipMode since 7a4290e8 (1.30.0), v2 since bcd8033ca (1.31.0). OVH, Selectel, others.
     Provider(
         "OpenStack",
-        ("openstack", "stackit"),
+        ("openstack",),
         {"loadbalancer.openstack.org/proxy-protocol": read.openstack},
         # loadbalancer.go, getListenerProtocol: TERMINATED_HTTPS on every port.
         certificates={"loadbalancer.openstack.org/default-tls-container-ref": read.tls_everywhere},
@@ -253,9 +252,8 @@ CLOUDS: tuple[Provider, ...] = (
         certificates={f"{_BETA}/upcloud-load-balancer-config": read.upcloud_tls},
         publishes_hostname=True,
     ),
-    # cloud-provider-stackit: pkg/ccm/loadbalancer_spec.go:28-44, 422-476 (yawol's keys count as well, and
-    # of these any text but a boolean is false; contradictions are errors; an empty filter lets no port
-    # through).
+    # cloud-provider-stackit: pkg/ccm/loadbalancer_spec.go:28-44, 422-476 (yawol's keys count as well, and of
+    # these any text but a boolean is false; contradictions are errors; an empty filter: no port).
     Provider(
         "STACKIT",
         ("stackit", "openstack"),

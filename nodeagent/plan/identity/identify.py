@@ -211,10 +211,13 @@ def _rows(service: Service, provider_id: str) -> tuple[Sequence[Provider], str, 
             f"spec.loadBalancerClass is {shown(name)}, and a controller skips a Service whose class is not "
             "its own"
         )
-        return [row for row in PROVIDERS if row.serves_class(name)], said, why_not
-    for row in PROVIDERS:
+        if of_class := [row for row in PROVIDERS if row.serves_class(name)]:
+            return of_class, said, why_not
+    for row in PROVIDERS:  # MetalLB's class is free text, what it writes is not
         if row.written and (key := _starting(service, row.written)):
             return [row], f"the annotation {key}, which {row.name} writes", f"{row.name} serves this Service"
+    if name is not None:
+        return [], said, why_not
     scheme = cloud_scheme(provider_id)
     signed = ((row, key) for row in PROVIDERS if (key := _starting(service, row.signs)))
     announcer = next((sign for sign in signed if sign[0].announces or _silent(service, scheme)), None)

@@ -33,8 +33,7 @@ def _gke_kind(service: Service) -> str:
 
 PROVIDERS: tuple[Provider, ...] = (
     *CLOUDS,
-    # civo-cloud-controller-manager: cloud-controller-manager/civo/loadbalancer.go:31,250-266,480 (any text is
-    # on).
+    # civo-cloud-controller-manager: civo/loadbalancer.go:31,250-266,480 (any text is on).
     Provider(
         "Civo",
         ("civo",),
@@ -56,8 +55,7 @@ PROVIDERS: tuple[Provider, ...] = (
         workload="daemonset/cloudscale-cloud-controller-manager",
     ),
     # outscale cloud-provider-osc: ccm/cloud/loadbalancer.go:98, 103-109 (`*` anywhere in the list), 277, 848,
-    # 881 (the numbers are node ports, and others mean nothing), 304-306; docs/CHANGELOG.md. Its Nodes have
-    # AWS's scheme.
+    # 881 (numbers are node ports; others: nothing), 304-306; docs/CHANGELOG.md. Its Nodes have AWS's scheme.
     Provider(
         "Outscale",
         ("osc", "aws"),
@@ -120,21 +118,19 @@ PROVIDERS: tuple[Provider, ...] = (
         signs=("kubernetes.io/elb.",),
         detour='kubernetes.io/elb.pass-through: "true"',
     ),
-    # TKE's documentation, "Service Extension Protocol" (the listeners); CLB's API, CreateListener: its
-    # ProxyProtocol is for TCP_SSL and QUIC, where TLS ends. Closed source.
+    # TKE's documentation, "Service Extension Protocol" (the listeners); CLB's, 214/70455: those of TCP can
+    # send the header, v2, by a switch in the console, which is not visible here. Closed source.
     Provider(
         "Tencent",
         ("qcloud",),
         certificates={"service.cloud.tencent.com/specify-protocol": read.tencent_tls},
         signs=("service.cloud.tencent.com/",),
-        sends_none=True,
     ),
     # exoscale-cloud-controller-manager: exoscale/loadbalancer.go; yandex-cloud-controller-manager:
     # pkg/cloudprovider/yandex/load_balancer.go. Both pass packets through.
     Provider("Exoscale", ("exoscale",), sends_none=True),
     Provider("Yandex Cloud", ("yandex",), sends_none=True),
-    # brightbox-cloud-controller-manager: annotations.go; the API takes the names of HAProxy's kinds of
-    # header.
+    # brightbox-cloud-controller-manager: annotations.go; the API takes HAProxy's names of the header.
     Provider(
         "Brightbox",
         ("brightbox",),
@@ -223,6 +219,8 @@ PROVIDERS: tuple[Provider, ...] = (
         switches={"kubelb.k8c.io/proxy-protocol": read.otherwise_off(read.words({"v2": "v2"}))},
         classes=("kubelb",),  # cmd/ccm/main.go: use-loadbalancer-class,
     ),
+    # robotlb at f827ab8: src/lb.rs, src/main.rs (no ipMode).
+    Provider("robotlb", switches={"robotlb/lb-proxy-mode": read.TRUE_OR_FALSE}, classes=("robotlb",)),
     # chisel-operator at 38624a6: src/ops.rs:17, src/deployment.rs:81-86, src/daemon.rs:566-583 (no ipMode).
     Provider(
         "chisel-operator",
@@ -244,8 +242,7 @@ PROVIDERS: tuple[Provider, ...] = (
         ("evroc",),
         {f"{prefix}evroc.com/proxy-protocol": read.TRUE_ELSE_OFF for prefix in ("ccm.", "")},
     ),
-    # xelon-cloud-controller-manager at bd69c46: internal/xelon/load_balancers.go:40-46, 417-425 (Atoi; empty
-    # is off), 533-551.
+    # xelon-cloud-controller-manager at bd69c46: internal/xelon/load_balancers.go:40-46, 417-425 (Atoi), 533.
     Provider(
         "Xelon",
         ("xelon",),
@@ -297,7 +294,14 @@ PROVIDERS: tuple[Provider, ...] = (
         sends_none=True,
     ),
     # kube-vip: pkg/kubevip/config_environment.go and its annotations.
-    Provider("kube-vip", classes=("kube-vip.io/",), signs=("kube-vip.io/",), announces=True, sends_none=True),
+    Provider(
+        "kube-vip",
+        classes=("kube-vip.io/",),
+        written=("kube-vip.io/vipHost",),
+        signs=("kube-vip.io/loadbalancerIPs",),
+        announces=True,
+        sends_none=True,
+    ),
     # purelb: docs, "Annotations" (purelb.io/allocated-by is its own).
     Provider(
         "PureLB",

@@ -149,8 +149,8 @@ def stackit(_: str, service: Service) -> Sends:
 def target_group_attributes(value: str, _: Service) -> Sends:
     """Read a list of `name=value`: on if `proxy_protocol_v2.enabled` is `true`, off if it is `false`."""
     for item in _items(value):
-        name, separator, setting = (part.strip() for part in item.partition("="))
-        if name == "proxy_protocol_v2.enabled" and separator:
+        name, _separator, setting = (part.strip() for part in item.partition("="))
+        if name == "proxy_protocol_v2.enabled" and setting:  # empty, for one port: as for all
             return {None: "v2" if parse_bool(setting) else "off"}
     return {}
 

@@ -141,15 +141,15 @@ class Parents:
                 yield from self._taken(parent, route.ref.kind, route.ref.namespace)[0]
 
     def obstacle(self, route: model.Route) -> str:
-        """Why a Route without attachments has none, by parent; empty if no parent is a known listener."""
-        reasons: dict[str, None] = {}
+        """Why a Route without attachments has none, by parent; empty if it is only the mesh's."""
+        reasons = dict[str, None]()
         for parent in route.parents:
             why = self._taken(parent, route.ref.kind, route.ref.namespace)[1]
             if parent in route.declined:
                 why = "does not accept it, according to its status"
-            if parent.kind in {"Gateway", "ListenerSet"}:
+            if parent.kind not in {"Service", "ServiceEntry"}:
                 reasons[f"{parent.kind} {parent.namespace}/{parent.name} {why}"] = None
-        return "; ".join(reasons)
+        return "; ".join(reasons) if route.parents else "it names no parent"
 
     def _find_taken(
         self, parent: model.ParentRef, kind: str, whence: str
@@ -163,8 +163,10 @@ class Parents:
             # The listener that comes closest says most: the others were never meant.
             best = max((refusal for _, refusal in candidates), key=_REFUSALS.index)
             return tuple(attachment for attachment, refusal in candidates if not refusal), best
+        if parent.kind == "ListenerSet":
+            return (), "adds no listeners to any Gateway"
         gateway = parent.kind == "Gateway"
-        return (), "does not exist, or has no listeners" if gateway else "adds no listeners to any Gateway"
+        return (), "does not exist, or has no listeners" if gateway else "is of a kind that is not read"
 
     def _refusal(self, attachment: Attachment, parent: model.ParentRef, kind: str, whence: str) -> str:
         """Why a listener does not take a Route; empty when it does."""

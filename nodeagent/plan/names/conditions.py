@@ -196,8 +196,7 @@ def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, written:
 
 def _failure(reply: DnsReply, load_balancer: LoadBalancerPlan) -> tuple[str, str]:
     if _is_echo(reply, load_balancer):
-        # As an answer of DNS, this would be a circle: withdrawn because of its own line, verified without it,
-        # and so on forever.
+        # As an answer of DNS, this would be a circle: withdrawn for its own line, verified without it, again.
         why = (
             f"its server answers {_shown(reply.addresses)}, the relay's own address: it reads the node's "
             "hosts file or serves the cluster; set hosts.dnsServers"

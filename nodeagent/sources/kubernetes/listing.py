@@ -99,8 +99,7 @@ def read_list(connection: "Connection", resource: Resource) -> Listing:
         if not _may_pass(error):
             raise
         failure = error
-    # If the pages' snapshot was compacted in the meantime: all in one page, as client-go's pager does. That
-    # can't expire.
+    # If the pages' snapshot was compacted: all in one page, as client-go's pager does, which can't expire.
     limit = 0 if isinstance(failure, errors.GoneError) else PAGE
     listing = _pages(connection, resource, limit, compressed=False)
     fields = {"resource": resource.name, "err": str(failure)}

@@ -14,7 +14,7 @@ from nodeagent.errors import one_line, quoted, shortened
 from nodeagent.model import objects as model
 from nodeagent.model.addresses import LONGEST_HOSTNAME, Endpoint, IPAddress, IPNetwork
 from nodeagent.sources.objects import api
-from nodeagent.typed_values import intern
+from nodeagent.typed_values import TRUE, intern
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _GATEWAY_NAME = "gateway.networking.k8s.io/gateway-name"
@@ -43,11 +43,12 @@ _PLAIN = re.compile(r"(?:\*\.)?[\w-]+(?:\.[\w-]+)*\.?", re.ASCII)
 _NGINX = "nginx.ingress.kubernetes.io"
 # ingress-nginx, "Annotations": "Server Alias" (commas between them) and "Redirect from/to www", which
 # Traefik's provider for these annotations reads as well (not for wildcards). haproxy-ingress, "Configuration
-# keys": "Server alias".
+# keys": "Server alias". Kong/kubernetes-ingress-controller: internal/annotations (ExtractHostAliases).
 _ALIASES = (
     f"{_NGINX}/server-alias",
     "haproxy-ingress.github.io/server-alias",
     "ingress.kubernetes.io/server-alias",
+    "konghq.com/host-aliases",
 )
 _WWW = f"{_NGINX}/from-to-www-redirect"
 _OTHER_PROXY = "service.kubernetes.io/service-proxy-name"
@@ -345,7 +346,7 @@ def aliases(annotations: Mapping[str, str], hosts: Iterable[str]) -> Iterator[st
         if key in annotations:
             for alias in annotations[key].split(","):
                 yield from plain(alias.strip())
-    if annotations.get(_WWW) == "true":
+    if annotations.get(_WWW) in TRUE:
         for host in hosts:
             yield from plain(host.removeprefix("www.") if host.startswith("www.") else f"www.{host}")
 

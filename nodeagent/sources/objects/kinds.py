@@ -45,7 +45,7 @@ def hosts_in_rule(rule: str) -> tuple[str, ...]:
                 within.pop()
         elif part[0] in '`"':
             name, negated = within[-1]
-            if name in _HOST_MATCHERS and not negated and part[1:].endswith(part[0]):
+            if name in _HOST_MATCHERS and not negated and part[1:].endswith(part[0]) and "**" not in part:
                 hosts[part[1:-1]] = None
         else:
             matcher = part.lower()
@@ -330,13 +330,13 @@ CONTROLLER_KINDS: tuple[ControllerKind, ...] = (
     ControllerKind(*_F5, "VirtualServer", ("spec.host",), status="status.externalEndpoints[]"),
     ControllerKind(*_F5, "TransportServer", ("spec.host",)),
     # openshift/api: route/v1/types.go (RouteSpec; its status names the router, not the load balancer).
-    ControllerKind(*_OPENSHIFT, "Route", ("spec.host",)),
+    ControllerKind(*_OPENSHIFT, "Route", ("spec.host", "status.ingress[].host")),
     # apisix-ingress-controller: api/v2/apisixroute_types.go, apisixtls_types.go.
     ControllerKind(*_APISIX, "ApisixRoute", ("spec.http[].match.hosts[]", "spec.stream[].match.host")),
     ControllerKind(*_APISIX, "ApisixTls", ("spec.hosts[]",)),
     # emissary: pkg/api/getambassador.io/v3alpha1 (HostSpec, MappingSpec, TCPMappingSpec; globs are not read).
     ControllerKind(*_EMISSARY, "Host", ("spec.hostname",)),
-    ControllerKind(*_EMISSARY, "Mapping", ("spec.hostname",)),
+    ControllerKind(*_EMISSARY, "Mapping", ("spec.hostname", "spec.host")),
     ControllerKind(*_EMISSARY, "TCPMapping", ("spec.host",)),
     # skipper: dataclients/kubernetes/deploy/apply/routegroups_crd.yaml.
     ControllerKind(
