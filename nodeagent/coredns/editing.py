@@ -53,11 +53,14 @@ class Source(Struct, frozen=True):
 
     corefile: Corefile
     files: Mapping[str, str]
-    where: str = "the Corefile"
+    where: str
 
 
-def imported_sources(corefile: Corefile, data: Mapping[str, str]) -> Iterator[Source]:
-    """Yield what the Corefile imports from the import ConfigMap; CoreDNS itself reports unreadable texts."""
+def _sources(
+    corefile: Corefile, files: Mapping[str, str], where: str, data: Mapping[str, str]
+) -> Iterator[Source]:
+    """Yield a Corefile, and what it imports of this data; CoreDNS itself reports unreadable texts."""
+    yield Source(corefile, files, where)
     end = posixpath.splitext(import_key(corefile) or "")[1]
     for key, text in sorted(data.items()):
         with suppress(CorefileError):
@@ -121,22 +124,32 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
         **dict.fromkeys(never, "is a name of the API server"),
         config.hosts.cluster_domain: "is the cluster's own domain",
     }
-
-    def named(target: _Target, sources: Sequence[Source]) -> tuple[Answers, tuple[NameDecision, ...]]:
-        block = block_names([target.data.get(target.key or COREFILE, "")])
-        return _name(desired, sources, target.fits, standing=block.keys(), never=forbidden, ages=ages)
-
     with _about(path):
         corefile = parse(_user_text(main, adopt=adopt))
     own_key, remarks = choose(corefile, config, importable=import_path in standing)
+    target = _Target(corefile, main if own_key is None else imported, own_key, options.max_bytes)
+    targets, sources = [target], [*_sources(corefile, main, "the Corefile", imported)]
+    local_path = path_of(config, options.node_local_config_map)
+    if local_path in standing:
+        # Pods ask NodeLocal DNSCache, which asks CoreDNS, or forwards names outside the cluster past it.
+        local = standing[local_path]
+        try:
+            with _about(local_path):
+                cache = _Target(parse(_user_text(local, adopt=adopt)), local, None, options.max_bytes)
+                cache.written({})
+        except CorefileError as error:
+            remarks.append(str(error))
+        else:
+            targets.append(cache)
+            sources += _sources(cache.corefile, local, f"the Corefile of {local_path}", imported)
     with _about(path):
-        target = _Target(corefile, main if own_key is None else imported, own_key, options.max_bytes)
-        sources = [Source(corefile, main), *imported_sources(corefile, imported)]
-        answers, decisions = named(target, sources)
+        answers, decisions = _name(desired, sources, targets, forbidden, ages)
         text = target.written(answers)
-    for source in sources:
-        for hostname, line in by_pattern(source.corefile, source.where, answers).items():
-            remarks.append(f"{hostname}: {line} takes it first: CoreDNS then does not ask nodeagent's lines")
+    remarks += dict.fromkeys(
+        f"{hostname}: {line} takes it first: CoreDNS then does not ask nodeagent's lines"
+        for source in sources
+        for hostname, line in by_pattern(source.corefile, source.where, answers).items()
+    )
     edits = [Edit(import_path, own_key, files.get(own_key), text or None)] if own_key else []
     for key in sorted(imported.keys() - {own_key}):
         after = without_blocks(imported[key]) if key.startswith("nodeagent.") else imported[key]
@@ -144,18 +157,8 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
     in_corefile = Edit(path, COREFILE, main[COREFILE], corefile.text if own_key else text)
     # A block that moves is added first, and then removed: at any time it is in one of them.
     edits = [*edits, in_corefile] if own_key else [in_corefile, *edits]
-    path = path_of(config, options.node_local_config_map)
-    if path in standing:
-        # NodeLocal DNSCache forwards names outside the cluster past CoreDNS, so it needs them, too.
-        data = standing[path]
-        try:
-            with _about(path):
-                corefile = parse(_user_text(data, adopt=adopt))
-                target = _Target(corefile, data, None, options.max_bytes)
-                text = target.written(named(target, [Source(corefile, data)])[0])
-                edits.append(Edit(path, COREFILE, data[COREFILE], text))
-        except CorefileError as error:
-            remarks.append(str(error))
+    for cache in targets[1:]:
+        edits.append(Edit(local_path, COREFILE, cache.data[COREFILE], cache.written(answers)))
     return Edits("import" if own_key else "corefile", tuple(edits), decisions, tuple(remarks))
 
 
@@ -218,28 +221,31 @@ def _about(where: str) -> Iterator[None]:
         raise CorefileError(f"{where}: {error}") from error
 
 
-def _name(  # noqa: PLR0913 - what the answers of a CoreDNS depend on
+def _name(
     desired: Desired,
     sources: Sequence[Source],
-    fits: Callable[[Answers], bool],
-    *,
-    standing: AbstractSet[str],
+    targets: Sequence[_Target],
     never: Mapping[str, str],
     ages: Ages,
 ) -> tuple[Answers, tuple[NameDecision, ...]]:
-    """Decide for one CoreDNS; return its answers, and the plan's decisions, changed where it decides itself.
+    """Return what all targets answer, and the plan's decisions, changed where CoreDNS decides itself.
 
-    Of a namespace's names those that are `standing`, answered now, come first. `never`: why not to answer.
+    Of a namespace's names those that the first target answers now come first. `never`: why not to answer.
     """
+    standing = block_names([targets[0].data.get(targets[0].key or COREFILE, "")]).keys()
     addresses: dict[str, list[IPAddress]] = {}
     for line in desired.hosts:
         addresses.setdefault(line.name, []).append(line.address)
     lines: dict[str, OwnLine] = {}
+    blocks: dict[str, str] = {}
     for source in sources:
+        for server in source.corefile.servers:
+            blocks = dict.fromkeys(server.zones, f"the server block {server} of {source.where}") | blocks
         of_zones = by_zone(source.corefile, source.where, addresses)
         lines = of_zones | own_names(source.corefile, source.where, source.files) | lines
-    decisions = tuple(_decided(decision, sources, lines) for decision in desired.names)
-    beyond = _beyond_room(_answered(addresses, decisions), decisions, standing, fits)
+    decisions = tuple(_decided(decision, lines, blocks) for decision in desired.names)
+    may = _answered(addresses, decisions)
+    beyond = _beyond_room(may, decisions, standing, lambda some: all(each.fits(some) for each in targets))
     decisions = _skipping(decisions, beyond, "BlockFull")
     elsewhere = {name: f"{line.where} sets" for name, line in lines.items()} | {**never}
     decisions = _skipping(decisions, _too_wide(decisions, elsewhere, ages, standing), "WildcardTooWide")
@@ -251,24 +257,20 @@ def _answered(addresses: Answers, decisions: Iterable[NameDecision]) -> Answers:
     return {name: ips for name, ips in addresses.items() if name in served}
 
 
-def _decided(decision: NameDecision, sources: Sequence[Source], lines: Mapping[str, OwnLine]) -> NameDecision:
+def _decided(decision: NameDecision, lines: Mapping[str, OwnLine], blocks: Mapping[str, str]) -> NameDecision:
     if decision.status is not DecisionStatus.SERVED:
         return decision
     line = lines.get(decision.name)
     if line is not None and line.writer == "hairpin-proxy":
-        reason = f"left to hairpin-proxy's {line.where}: --adopt takes it over"
-        return replace(decision, conclusion=skipped("HairpinProxyLine", reason))
-    if line is not None:
+        code, reason = "HairpinProxyLine", f"left to hairpin-proxy's {line.where}: --adopt takes it over"
+    elif line is not None:
         by = f"; {line.writer} wrote it: remove it there, or delete the line" if line.writer else ""
-        reason = f"left to {line.where}, which sets it ({line.plugin}){by}"
-        return replace(decision, conclusion=skipped("UserLine", reason))
-    for source in sources:
-        for server in source.corefile.servers:
-            if covering(decision.name.removeprefix("*."), server.zones):  # CoreDNS hands it the name
-                where = f"the server block {server} of {source.where}"
-                reason = f"left to {where}, which serves all names of its zone"
-                return replace(decision, conclusion=skipped("ServerBlock", reason))
-    return decision
+        code, reason = "UserLine", f"left to {line.where}, which sets it ({line.plugin}){by}"
+    elif zone := covering(decision.name.removeprefix("*."), blocks):  # CoreDNS hands it the name
+        code, reason = "ServerBlock", f"left to {blocks[zone]}, which serves all names of its zone"
+    else:
+        return decision
+    return replace(decision, conclusion=skipped(code, reason))
 
 
 def _skipping(

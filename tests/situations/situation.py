@@ -208,7 +208,7 @@ class Situation:
             edits=changed,
             unreadable=[entry.where for entry in decided.desired.unreadable],
         )
-        notes = [*decided.desired.remarks, *edits.remarks]
+        notes = [*decided.desired.remarks, *edits.remarks, *(edit.after or "" for edit in edits.pending)]
         return _said(made, [(each.code, each.reason) for each in edits.decisions], notes)
 
     @cached_property
