@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import accumulate, repeat
+from fnmatch import fnmatchcase
+from itertools import accumulate, chain, repeat
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -20,7 +21,6 @@ from nodeagent.coredns.managed_block import (
     block_names,
     by_templates,
     choose,
-    import_key,
     path_of,
     with_blocks,
     without_blocks,
@@ -61,15 +61,13 @@ def _sources(
 ) -> Iterator[Source]:
     """Yield a Corefile, and what it imports of this data; CoreDNS itself reports unreadable texts."""
     yield Source(corefile, files, where)
-    end = posixpath.splitext(import_key(corefile) or "")[1]
-    for key, text in sorted(data.items()):
-        with suppress(CorefileError):
-            user = without_blocks(text)
-            if end and key.endswith(end):
-                # On the brace's own line, so that lines keep their numbers.
-                yield Source(parse(f". {{ {user}\n}}"), data, f"the key {key}")
-            elif key.endswith(".server"):
-                yield Source(parse(user), data, f"the key {key}")
+    inside = chain.from_iterable(map(corefile.imported, corefile.roots))
+    # On the brace's own line, so that lines keep their numbers.
+    for patterns, form in ((set(inside), ". {{ {}\n}}"), (corefile.imports, "{}")):
+        names = [posixpath.basename(pattern) for pattern in patterns]
+        for key in sorted(key for key in data if any(fnmatchcase(key, name) for name in names)):
+            with suppress(CorefileError):
+                yield Source(parse(form.format(without_blocks(data[key]))), data, f"the key {key}")
 
 
 class Edit(Struct, frozen=True):

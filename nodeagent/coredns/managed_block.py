@@ -42,9 +42,7 @@ def choose(corefile: Corefile, config: Config, *, importable: bool) -> tuple[str
             f"{path}: the Corefile has no `reload`: CoreDNS reads changes only when its pods restart "
             f"({restart})"
         )
-    key = import_key(corefile)
-    if options.mode == "corefile":
-        return None, remarks
+    key = None if options.mode == "corefile" else import_key(corefile)
     make = f"kubectl -n {options.namespace} create configmap {options.import_config_map}"
     if options.mode == "import" and key is None:
         raise CorefileError(
@@ -63,16 +61,10 @@ def choose(corefile: Corefile, config: Config, *, importable: bool) -> tuple[str
 
 def import_key(corefile: Corefile) -> str | None:
     """Return nodeagent's key of the import ConfigMap: a file name that every root server block imports."""
-    candidates = []
-    for root in corefile.roots:
-        patterns = (
-            posixpath.basename(plugin.arguments[0])
-            for plugin in corefile.plugins(root)
-            if plugin.name == "import" and plugin.arguments
-        )
-        # A pattern that matches every file would also match those for other places (`*.server`).
-        candidates.append({f"nodeagent{pattern[1:]}" for pattern in patterns if pattern.startswith("*.")})
-    return min(set.intersection(*candidates), default=None) if candidates else None
+    by_root = [[*map(posixpath.basename, corefile.imported(root))] for root in corefile.roots]
+    common = (name for name in chain(*by_root) if all(name in names for names in by_root))
+    # A pattern that matches every file would also match those for other places (`*.server`).
+    return next((f"nodeagent{name[1:]}" for name in common if name.startswith("*.")), None)
 
 
 def without_blocks(text: str) -> str:

@@ -134,11 +134,12 @@ class Block(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Corefile:
-    """A parsed Corefile."""
+    """A parsed Corefile; `imports` are the patterns of the files that it imports beside its server blocks."""
 
     text: str
     servers: tuple[Block, ...]
     snippets: Mapping[str, Block] = field(hash=False)
+    imports: tuple[str, ...]
     comments: tuple[Token, ...]
 
     @property
@@ -155,6 +156,11 @@ class Corefile:
             elif depth:
                 yield from self.plugins(snippet, depth - 1)
 
+    def imported(self, block: Block) -> list[str]:
+        """Return the patterns of the files that a block imports."""
+        plugins = (plugin for plugin in self.plugins(block) if plugin.name == "import")
+        return [pattern for plugin in plugins for pattern in plugin.arguments[:1]]
+
     def root_plugins(self) -> Iterator[Directive]:
         """Yield the same of all server blocks that serve `.`."""
         for root in self.roots:
@@ -167,9 +173,10 @@ def parse(text: str) -> Corefile:
     reader = _Reader(words)
     servers: list[Block] = []
     snippets: dict[str, Block] = {}
+    imports: list[str] = []
     while (token := reader.peek()) is not None:
         if token.text == "import":
-            reader.directive()  # files of server blocks, which are others'
+            imports += reader.directive().arguments[:1]
             continue
         block = reader.block()
         name = block.keys[0].text if len(block.keys) == 1 else ""
@@ -177,7 +184,7 @@ def parse(text: str) -> Corefile:
             snippets[name[1:-1]] = block
         elif block.keys:
             servers.append(block)
-    return Corefile(text, tuple(servers), snippets, comments)
+    return Corefile(text, tuple(servers), snippets, tuple(imports), comments)
 
 
 class _Reader:
