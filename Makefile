@@ -111,7 +111,7 @@ test-power: ## cut the power of an emulated machine with a busy agent, 50 times:
 	@scripts/install-packages packages/machines.txt
 	@tests/testbed/kernels/machine cuts $(CUTS) 12
 
-bench: packages ## measure latency, memory and CPU time in the testbed: docs/performance.md (as root, more than an hour)
+bench: packages ## measure latency, memory and CPU time in the testbed: docs/performance.md (as root, an hour)
 	@$(BIN)/python -m benchmarks
 
 lint: venv ## ruff, mypy --strict, shellcheck, the direction of imports and the words of texts for users

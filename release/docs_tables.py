@@ -118,7 +118,7 @@ def _with_reasons(text: str) -> str:
 
 
 _FIXES = {
-    "ip-mode": "Update your cloud controller; recent versions set `ipMode: Proxy` for you",
+    "ip-mode": "Update your cloud controller; recent versions usually set `ipMode: Proxy` for you",
     "ip-mode-on-request": "One annotation asks the controller for `ipMode: Proxy`",
     "detour": "One annotation lets nodes and pods reach the load balancer: `kubernetes.io/elb.pass-through`",
     "hostname": "One annotation publishes a hostname instead of the address "

@@ -24,7 +24,6 @@ Object = dict[str, Any]
 
 _HEADER = """\
 # Made from daemonset/base by `make deploy`. The comments with the reasons are there: edit them there.
-# instead.
 """
 _KNOWN = {"apiVersion", "kind", "resources", "components", "patches", "images"}
 # How strategic merge pairs the items of a list (patchMergeKey in k8s.io/api); other lists are replaced whole.
