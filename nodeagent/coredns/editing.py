@@ -24,6 +24,7 @@ from nodeagent.coredns.managed_block import (
     path_of,
     with_blocks,
     without_blocks,
+    without_hairpin_proxy,
 )
 from nodeagent.coredns.parsing import (
     Corefile,
@@ -33,7 +34,6 @@ from nodeagent.coredns.parsing import (
     by_zone,
     own_names,
     parse,
-    without_hairpin_proxy,
 )
 from nodeagent.model.addresses import IPAddress, covering, is_wildcard
 from nodeagent.model.decisions import DecisionStatus, NameDecision, skipped
@@ -49,25 +49,27 @@ _LABEL = re.compile("[a-z0-9_-]{1,63}")
 
 
 class Source(Struct, frozen=True):
-    """A Corefile, or what it imports, without nodeagent's block; `files` are the keys of its ConfigMap."""
+    """A Corefile or an import, without nodeagent's block; its ConfigMap's keys; the ports that pods ask."""
 
     corefile: Corefile
     files: Mapping[str, str]
     where: str
+    ports: frozenset[str]
 
 
 def _sources(
     corefile: Corefile, files: Mapping[str, str], where: str, data: Mapping[str, str]
 ) -> Iterator[Source]:
     """Yield a Corefile, and what it imports of this data; CoreDNS itself reports unreadable texts."""
-    yield Source(corefile, files, where)
-    inside = chain.from_iterable(map(corefile.imported, corefile.roots))
+    ports = frozenset(port for root in corefile.asked for zone, port in root.addresses if zone == ".")
+    yield Source(corefile, files, where, ports)
+    inside = chain.from_iterable(map(corefile.imported, corefile.asked))
     # On the brace's own line, so that lines keep their numbers.
     for patterns, form in ((set(inside), ". {{ {}\n}}"), (corefile.imports, "{}")):
         names = [posixpath.basename(pattern) for pattern in patterns]
         for key in sorted(key for key in data if any(fnmatchcase(key, name) for name in names)):
             with suppress(CorefileError):
-                yield Source(parse(form.format(without_blocks(data[key]))), data, f"the key {key}")
+                yield Source(parse(form.format(without_blocks(data[key]))), data, f"the key {key}", ports)
 
 
 class Edit(Struct, frozen=True):
@@ -238,7 +240,8 @@ def _name(
     blocks: dict[str, str] = {}
     for source in sources:
         for server in source.corefile.servers:
-            blocks = dict.fromkeys(server.zones, f"the server block {server} of {source.where}") | blocks
+            zones = (zone for zone, port in server.addresses if port in source.ports)
+            blocks = dict.fromkeys(zones, f"the server block {server} of {source.where}") | blocks
         of_zones = by_zone(source.corefile, source.where, addresses)
         lines = of_zones | own_names(source.corefile, source.where, source.files) | lines
     decisions = tuple(_decided(decision, lines, blocks) for decision in desired.names)

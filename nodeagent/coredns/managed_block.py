@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from itertools import chain
 
 from nodeagent.config.options import Config
-from nodeagent.coredns.parsing import Block, Corefile, CorefileError, Token, lex, parse
+from nodeagent.coredns.parsing import HAIRPIN_PROXY, Block, Corefile, CorefileError, Token, lex, parse
 from nodeagent.model.addresses import IPAddress, is_wildcard, sort_key
 
 COREFILE = "Corefile"
@@ -36,7 +36,7 @@ def choose(corefile: Corefile, config: Config, *, importable: bool) -> tuple[str
     options = config.coredns
     path, imported = path_of(config, options.config_map), path_of(config, options.import_config_map)
     remarks = []
-    if all(plugin.name != "reload" for plugin in corefile.root_plugins()):
+    if all(plugin.name != "reload" for server in corefile.servers for plugin in corefile.plugins(server)):
         restart = f"kubectl -n {options.namespace} rollout restart deployment coredns"
         remarks.append(
             f"{path}: the Corefile has no `reload`: CoreDNS reads changes only when its pods restart "
@@ -74,6 +74,15 @@ def without_blocks(text: str) -> str:
     return text
 
 
+def without_hairpin_proxy(text: str) -> str:
+    """Return the text without the lines that hairpin-proxy wrote; every other byte stays."""
+    return "".join(
+        line
+        for line in text.splitlines(keepends=True)
+        if not (line.lstrip().startswith("rewrite ") and line.rstrip().endswith(HAIRPIN_PROXY))
+    )
+
+
 def blocks_of(text: str) -> list[str]:
     """Return the lines of each block, markers included. Raises CorefileError as `without_blocks`."""
     return [text[start:end] for start, end in _blocks(text)]
@@ -88,12 +97,10 @@ def with_blocks(text: str, lines: Sequence[str]) -> str:
     roots = parse(user).roots
     if not roots:
         raise CorefileError("no server block serves the zone '.': there is no place for hostnames")
-    pieces: list[str] = []
-    position = 0
-    for place in sorted(_place(user, root) for root in roots):
-        pieces += [user[position:place], _written(user, place, lines)]
-        position = place
-    return "".join([*pieces, user[position:]])
+    edited = user
+    for place in sorted((_place(user, root) for root in roots), reverse=True):
+        edited = edited[:place] + _written(user, place, lines) + edited[place:]
+    return edited
 
 
 def as_file(lines: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 
 from msgspec import Struct
 
@@ -47,9 +47,9 @@ class Token(Struct, frozen=True):
     end: int
     line: int
 
-    def is_on_new_line_after(self, before: "Token | None") -> bool:
-        """Whether it begins on a later line than `before` ends; None is the file's start."""
-        return before is None or before.line + before.text.count("\n") < self.line
+    def is_on_new_line_after(self, before: "Token") -> bool:
+        """Whether it begins on a later line than `before` ends."""
+        return before.line + before.text.count("\n") < self.line
 
 
 def lex(text: str) -> tuple[tuple[Token, ...], tuple[Token, ...]]:
@@ -76,8 +76,7 @@ def lex(text: str) -> tuple[tuple[Token, ...], tuple[Token, ...]]:
     return tuple(tokens), tuple(comments)
 
 
-_SCHEME = re.compile(r"[a-z0-9]+://")
-_PORT = re.compile(r":([0-9]*|\{[$%][^{}]*\})\Z")
+_ADDRESS = re.compile(r"([a-z0-9]+://)?(.*?)(?::([0-9]*|\{[$%][^{}]*\}))?", re.DOTALL)
 _DEEPEST_IMPORT = 20
 
 
@@ -103,11 +102,9 @@ class Directive(Struct, frozen=True):
     def lines(self) -> list[list[Token]]:
         """Return the words line by line, without the braces: the directive itself, then its block."""
         lines: list[list[Token]] = [[]]
-        before: Token | None = None
-        for token in self.tokens:
-            if before is not None and token.is_on_new_line_after(before):
+        for before, token in pairwise((self.tokens[0], *self.tokens)):
+            if token.is_on_new_line_after(before):
                 lines.append([])
-            before = token
             if token.text not in {"{", "}"}:
                 lines[-1].append(token)
         return [line for number, line in enumerate(lines) if line or number == 0]
@@ -122,10 +119,11 @@ class Block(Struct, frozen=True):
     directives: tuple[Directive, ...]
 
     @property
-    def zones(self) -> frozenset[str]:
-        """The zones it serves, in lower case without a final dot; `.` is the root."""
-        bare = (_PORT.sub("", _SCHEME.sub("", key.text.lower(), count=1)) for key in self.keys)
-        return frozenset(zone.removesuffix(".") or "." for zone in bare)
+    def addresses(self) -> frozenset[tuple[str, str]]:
+        """Its zones, in lower case without a final dot (`.` is the root), each with its port or scheme."""
+        keys = filter(None, (_ADDRESS.fullmatch(key.text.lower()) for key in self.keys))
+        parts = ((key[1] or "dns://", key[2].removesuffix(".") or ".", key[3] or "53") for key in keys)
+        return frozenset((zone, port if scheme == "dns://" else scheme) for scheme, zone, port in parts)
 
     def __str__(self) -> str:
         """Show it to a person."""
@@ -145,7 +143,7 @@ class Corefile:
     @property
     def roots(self) -> tuple[Block, ...]:
         """The server blocks that serve `.`, whatever their ports."""
-        return tuple(server for server in self.servers if "." in server.zones)
+        return tuple(server for server in self.servers if any(zone == "." for zone, _ in server.addresses))
 
     def plugins(self, block: Block, depth: int = _DEEPEST_IMPORT) -> Iterator[Directive]:
         """Yield all directives of a block in their order; an imported snippet's in place of the import."""
@@ -161,9 +159,14 @@ class Corefile:
         plugins = (plugin for plugin in self.plugins(block) if plugin.name == "import")
         return [pattern for plugin in plugins for pattern in plugin.arguments[:1]]
 
+    @property
+    def asked(self) -> tuple[Block, ...]:
+        """The server blocks that pods ask for `.`: of several, those at port 53."""
+        return tuple(root for root in self.roots if (".", "53") in root.addresses) or self.roots
+
     def root_plugins(self) -> Iterator[Directive]:
-        """Yield the same of all server blocks that serve `.`."""
-        for root in self.roots:
+        """Yield all directives of these."""
+        for root in self.asked:
             yield from self.plugins(root)
 
 
@@ -200,8 +203,7 @@ class _Reader:
         return self._tokens[self._next - 1]
 
     def on_new_line(self) -> bool:
-        before = self._tokens[self._next - 1] if self._next else None
-        return self._tokens[self._next].is_on_new_line_after(before)
+        return self._tokens[self._next].is_on_new_line_after(self._tokens[self._next - 1])
 
     def block(self) -> Block:
         keys = self._keys()
@@ -247,9 +249,8 @@ class _Reader:
 
 HAIRPIN_PROXY = "# Added by hairpin-proxy"
 """The end of every line that hairpin-proxy's controller writes."""
-_MARKED_LINES = {"hairpin-proxy-gen2": "# managed-by: hairpin-proxy-gen2"}
-_MARKED_BLOCKS = {"ouroboros": ("BEGIN ouroboros", "END ouroboros")}
-"""How its other successors mark what they write: a comment on each line, or a pair of them around all."""
+_GEN2 = "# managed-by: hairpin-proxy-gen2"
+"""The comment that its other successor writes on each line; ouroboros writes a pair of them around all."""
 
 
 class OwnLine(Struct, frozen=True):
@@ -326,29 +327,19 @@ def by_pattern(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str
 def _writers(corefile: Corefile) -> dict[int, str]:
     """Return the program whose marker a line has, by line."""
     writers: dict[int, str] = {}
-    begun: dict[str, int] = {}
+    begun = 0
     for comment in corefile.comments:
         text = comment.text.rstrip()
         if text.endswith(HAIRPIN_PROXY):
             writers[comment.line] = "hairpin-proxy"
-        for writer, marker in _MARKED_LINES.items():
-            if text.startswith(marker):
-                writers[comment.line] = writer
-        for writer, (begin, end) in _MARKED_BLOCKS.items():
-            if begin in text:
-                begun[writer] = comment.line
-            elif end in text and writer in begun:
-                writers |= dict.fromkeys(range(begun.pop(writer), comment.line), writer)
+        elif text.startswith(_GEN2):
+            writers[comment.line] = "hairpin-proxy-gen2"
+        elif "BEGIN ouroboros" in text:
+            begun = comment.line
+        elif "END ouroboros" in text and begun:
+            writers |= dict.fromkeys(range(begun, comment.line), "ouroboros")
+            begun = 0
     return writers
-
-
-def without_hairpin_proxy(text: str) -> str:
-    """Return the text without the lines that hairpin-proxy wrote; every other byte stays."""
-    return "".join(
-        line
-        for line in text.splitlines(keepends=True)
-        if not (line.lstrip().startswith("rewrite ") and line.rstrip().endswith(HAIRPIN_PROXY))
-    )
 
 
 def _names(directive: Directive) -> Iterator[Token]:

@@ -22,7 +22,8 @@ def test_a_word_knows_its_line_and_place() -> None:
 
 @pytest.mark.parametrize(("name", "zones"), cases_of(__file__, "cases.yaml")["zones"])
 def test_the_zones_of_each_server_block(name: str, zones: list[list[str]]) -> None:
-    assert [sorted(server.zones) for server in parse(corpus.corefile(name)).servers] == zones
+    servers = parse(corpus.corefile(name)).servers
+    assert [sorted({zone for zone, _ in server.addresses}) for server in servers] == zones
 
 
 def test_plugins_of_an_imported_snippet_count_as_the_block_s_own() -> None:
@@ -45,7 +46,6 @@ def test_snippets_are_followed_twenty_deep(depth: int, seen: list[str]) -> None:
 
 def test_imports_outside_and_inside_of_server_blocks() -> None:
     corefile = parse(corpus.corefile("k3s"))
-    assert "import /etc/coredns/custom/*.server" in corefile.text
-    assert [server.zones for server in corefile.servers] == [{"."}]
-    inside = [plugin.arguments for plugin in corefile.plugins(corefile.roots[0]) if plugin.name == "import"]
-    assert inside == [("/etc/coredns/custom/*.override",)]
+    assert corefile.imports == ("/etc/coredns/custom/*.server",)
+    assert [server.addresses for server in corefile.servers] == [{(".", "53")}]
+    assert corefile.imported(corefile.roots[0]) == ["/etc/coredns/custom/*.override"]
