@@ -5,7 +5,6 @@ that serves `.`, before its first directive at the start of a line. Without line
 """
 
 import posixpath
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
@@ -20,7 +19,6 @@ COREFILE = "Corefile"
 BEGIN = "# BEGIN nodeagent (managed block: edits between these lines are replaced)"
 END = "# END nodeagent"
 _BEGIN_AT_LEAST = "# BEGIN nodeagent"
-_INDENT = re.compile(r"[ \t]*")
 
 
 def path_of(config: Config, config_map: str) -> str:
@@ -156,24 +154,17 @@ def _place(text: str, block: Block) -> int:
 def _written(text: str, place: int, lines: Sequence[str]) -> str:
     if not lines:
         return ""
-    before = text[:place]
-    end = "\r\n" if before.endswith("\r\n") else "\n"
+    end = "\r\n" if text[:place].endswith("\r\n") else "\n"
     indent = _indent_at(text, place)
     unit = "\t" if "\t" in indent else "    "
-    levels = [(len(line) - len(line.lstrip(" "))) // 4 for line in lines]
-    inner = (unit * level + line.lstrip(" ") for level, line in zip(levels, lines, strict=True))
+    inner = (line.replace("    ", unit) for line in lines)
     return "".join(f"{indent}{line}{end}" for line in (BEGIN, *inner, END))
 
 
 def _indent_at(text: str, place: int) -> str:
     """Return the indent of the first line from `place` on that has one; four spaces if none has."""
-    for line in text[place:].splitlines():
-        indent = _INDENT.match(line)
-        if line.strip() == "}" or indent is None:
-            break
-        if line.strip():
-            return indent[0]
-    return "    "
+    first = next(filter(str.strip, text[place:].splitlines()), "}")
+    return "    " if first.strip() == "}" else first[: len(first) - len(first.lstrip(" \t"))]
 
 
 def _line_start(text: str, position: int) -> int:

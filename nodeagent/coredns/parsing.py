@@ -14,7 +14,7 @@ caddyfile/lexer.go):
 import posixpath
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -36,7 +36,6 @@ _PIECE = re.compile(
     re.VERBOSE,
 )
 _ESCAPED = re.compile(r"\\([\s\S])")
-_BYTE_ORDER_MARK = "\ufeff"
 
 
 class Token(Struct, frozen=True):
@@ -57,7 +56,7 @@ def lex(text: str) -> tuple[tuple[Token, ...], tuple[Token, ...]]:
     line_ends = [match.start() for match in re.finditer("\n", text)]
     tokens: list[Token] = []
     comments: list[Token] = []
-    position = len(_BYTE_ORDER_MARK) if text.startswith(_BYTE_ORDER_MARK) else 0
+    position = len(text) - len(text.removeprefix("\ufeff"))  # a byte order mark
     while position < len(text):
         piece = _PIECE.match(text, position)
         if piece is None:
@@ -269,21 +268,25 @@ def own_names(corefile: Corefile, where: str, files: Mapping[str, str]) -> dict[
     writers = _writers(corefile)
     lines: dict[str, OwnLine] = {}
     for directive in corefile.root_plugins():
+        found: dict[str, OwnLine] = {}
         for token in _names(directive):
             line = OwnLine(f"line {token.line} of {where}", directive.name, writers.get(token.line, ""))
-            lines.setdefault(canonical(token.text), line)
-        key = posixpath.basename(next(iter(directive.arguments), "")) if directive.name == "hosts" else ""
+            found.setdefault(canonical(token.text), line)
+        file, *zones = (directive.arguments if directive.name == "hosts" else ()) or ("",)
+        key, zones = posixpath.basename(file), [*map(canonical, zones)]
         for number, entry in enumerate(files.get(key, "").splitlines(), 1):
             for name in entry.partition("#")[0].split()[1:]:
-                lines.setdefault(canonical(name), OwnLine(f"line {number} of the key {key}", "hosts"))
+                found.setdefault(canonical(name), OwnLine(f"line {number} of the key {key}", "hosts"))
+        bound = zones and "" not in zones
+        lines = {name: line for name, line in found.items() if not bound or covering(name, zones)} | lines
     return lines
 
 
-_ZONES_AFTER: Mapping[str, int] = {"template": 3, "file": 2, "auto": 1, "secondary": 1}
+_ZONES_AFTER: Mapping[str, int] = {"template": 3, "file": 2, "auto": 1, "secondary": 1, "kubernetes": 1}
 """Plugins that answer whole zones, and at which word of their first line these begin."""
 
 
-def by_zone(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str, OwnLine]:
+def by_zone(corefile: Corefile, where: str, names: Collection[str]) -> dict[str, OwnLine]:
     """Return the names that a zone or a `template` of a root server block answers.
 
     CoreDNS would ask nodeagent's lines before a zone, and the first of all templates. For the root, only a
@@ -291,7 +294,6 @@ def by_zone(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str, O
     zone plugin has there (`auto` without zones; `file` with `fallthrough`), only its files show.
     """
     lines: dict[str, OwnLine] = {}
-    wanted = sorted(names)
     for plugin in corefile.root_plugins():
         first, *inner = [[token.text for token in line] for line in plugin.lines()]
         begin = _ZONES_AFTER.get(plugin.name)
@@ -301,9 +303,9 @@ def by_zone(corefile: Corefile, where: str, names: Iterable[str]) -> dict[str, O
         matches = [regex for words in inner if words[0] == "match" for regex in words[1:]] or [""]
         answers = any(words[0] == "answer" for words in inner)
         line = OwnLine(f"line {plugin.tokens[0].line} of {where}", plugin.name)
-        for name in wanted:
+        for name in names:
             below = covering(name, zones) or (answers and (not zones or "" in zones))
-            if below and any(_matches_regex(regex, f"{name}.") for regex in matches):
+            if below and any(_may_match(regex, name) for regex in matches):
                 lines.setdefault(name, line)
     return lines
 
@@ -370,8 +372,15 @@ def _rewrites(directive: Directive) -> Iterator[list[Token]]:
 def _matches_regex(pattern: str, name: str) -> bool:
     # Go's RE2 and Python's differ in what hardly any Corefile has; then nothing is said of it.
     with suppress(re.error):
-        return re.search(pattern, name) is not None
+        return re.search(pattern, f"{name}.") is not None  # as a query has it
     return False
+
+
+def _may_match(pattern: str, name: str) -> bool:
+    # Of a wildcard's hostnames, a template may answer some: those of a pattern that spells out its parent.
+    parent = name.removeprefix("*.")
+    spelt = parent != name and parent in re.sub(r"[][\\]", "", pattern)
+    return spelt or _matches_regex(pattern, name.replace("*", "any"))
 
 
 _MATCHES: Mapping[str, Callable[[str, str], bool]] = {
