@@ -206,9 +206,8 @@ class CoreDnsReconciler:
                 conflicts.append(_conflict(config_map, delay))
         now = {relay.address: relay.load_balancer for relay in desired.addresses}
         # What could not be written is answered as before.
-        self._standing_at = (
-            now if len(written) == len({edit.config_map for edit in edits.pending}) else {**now, **at}
-        )
+        complete = len(written) == len({edit.config_map for edit in edits.pending})
+        self._standing_at = now if complete else {**now, **at}
         return CoreDnsPass(desired, edits, tuple(written), tuple(conflicts), errors)
 
     def _remember(self, edits: list[Edit]) -> None:

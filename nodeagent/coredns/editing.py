@@ -157,8 +157,7 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
     in_corefile = Edit(path, COREFILE, main[COREFILE], corefile.text if own_key else text)
     # A block that moves is added first, and then removed: at any time it is in one of them.
     edits = [*edits, in_corefile] if own_key else [in_corefile, *edits]
-    for cache in targets[1:]:
-        edits.append(Edit(local_path, COREFILE, cache.data[COREFILE], cache.written(answers)))
+    edits += [Edit(local_path, COREFILE, each.data[COREFILE], each.written(answers)) for each in targets[1:]]
     return Edits("import" if own_key else "corefile", tuple(edits), decisions, tuple(remarks))
 
 

@@ -35,12 +35,11 @@ def choose(corefile: Corefile, config: Config, *, importable: bool) -> tuple[str
     path, imported = path_of(config, options.config_map), path_of(config, options.import_config_map)
     remarks = []
     if all(plugin.name != "reload" for server in corefile.servers for plugin in corefile.plugins(server)):
-        restart = f"kubectl -n {options.namespace} rollout restart deployment coredns"
         remarks.append(
             f"{path}: the Corefile has no `reload`: CoreDNS reads changes only when its pods restart "
-            f"({restart})"
+            f"(kubectl -n {options.namespace} rollout restart deployment coredns)"
         )
-    key = None if options.mode == "corefile" else import_key(corefile)
+    key = None if options.mode == "corefile" else import_key(corefile, config)
     make = f"kubectl -n {options.namespace} create configmap {options.import_config_map}"
     if options.mode == "import" and key is None:
         raise CorefileError(
@@ -57,12 +56,15 @@ def choose(corefile: Corefile, config: Config, *, importable: bool) -> tuple[str
     return key if importable else None, remarks
 
 
-def import_key(corefile: Corefile) -> str | None:
+def import_key(corefile: Corefile, config: Config) -> str | None:
     """Return nodeagent's key of the import ConfigMap: a file name that every root server block imports."""
-    by_root = [[*map(posixpath.basename, corefile.imported(root))] for root in corefile.roots]
-    common = (name for name in chain(*by_root) if all(name in names for names in by_root))
+    by_root = [[*map(posixpath.split, corefile.imported(root))] for root in corefile.roots]
+    common = (pattern for pattern in chain(*by_root) if all(pattern in patterns for patterns in by_root))
+    if config.coredns.import_config_map == Config().coredns.import_config_map:
+        # CoreDNS mounts it in a directory of this name; what is in others is not known.
+        common = ((folder, name) for folder, name in common if posixpath.basename(folder) == "custom")
     # A pattern that matches every file would also match those for other places (`*.server`).
-    return next((f"nodeagent{name[1:]}" for name in common if name.startswith("*.")), None)
+    return next((f"nodeagent{name[1:]}" for _, name in common if name.startswith("*.")), None)
 
 
 def without_blocks(text: str) -> str:
