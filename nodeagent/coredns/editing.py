@@ -61,9 +61,9 @@ def _sources(
     corefile: Corefile, files: Mapping[str, str], where: str, data: Mapping[str, str]
 ) -> Iterator[Source]:
     """Yield a Corefile, and what it imports of this data; CoreDNS itself reports unreadable texts."""
-    ports = frozenset(port for root in corefile.asked for zone, port in root.addresses if zone == ".")
+    ports = frozenset(port for root in corefile.roots for zone, port in root.addresses if zone == ".")
     yield Source(corefile, files, where, ports)
-    inside = chain.from_iterable(map(corefile.imported, corefile.asked))
+    inside = chain.from_iterable(map(corefile.imported, corefile.roots))
     # On the brace's own line, so that lines keep their numbers.
     for patterns, form in ((set(inside), ". {{ {}\n}}"), (corefile.imports, "{}")):
         names = [posixpath.basename(pattern) for pattern in patterns]

@@ -141,8 +141,9 @@ class Corefile:
 
     @property
     def roots(self) -> tuple[Block, ...]:
-        """The server blocks that serve `.`, whatever their ports."""
-        return tuple(server for server in self.servers if any(zone == "." for zone, _ in server.addresses))
+        """The server blocks that serve pods `.`: those at port 53, or if there is none, all that serve it."""
+        roots = [server for server in self.servers if any(zone == "." for zone, _ in server.addresses)]
+        return tuple(root for root in roots if (".", "53") in root.addresses) or tuple(roots)
 
     def plugins(self, block: Block, depth: int = _DEEPEST_IMPORT) -> Iterator[Directive]:
         """Yield all directives of a block in their order; an imported snippet's in place of the import."""
@@ -158,14 +159,9 @@ class Corefile:
         plugins = (plugin for plugin in self.plugins(block) if plugin.name == "import")
         return [pattern for plugin in plugins for pattern in plugin.arguments[:1]]
 
-    @property
-    def asked(self) -> tuple[Block, ...]:
-        """The server blocks that pods ask for `.`: of several, those at port 53."""
-        return tuple(root for root in self.roots if (".", "53") in root.addresses) or self.roots
-
     def root_plugins(self) -> Iterator[Directive]:
-        """Yield all directives of these."""
-        for root in self.asked:
+        """Yield the same of these server blocks."""
+        for root in self.roots:
             yield from self.plugins(root)
 
 
