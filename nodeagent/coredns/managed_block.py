@@ -1,7 +1,7 @@
 """nodeagent's block in a Corefile or a file that it imports: answers as lines of `template`, and back. Pure.
 
 Every other byte stays as it is. The block is between two comment lines of its own, once in each server block
-that serves pods `.`, before its first directive at the start of a line. Without lines there is no block.
+that serves `.` to pods, before its first directive at the start of a line. Without lines there is no block.
 """
 
 import posixpath
@@ -89,7 +89,7 @@ def blocks_of(text: str) -> list[str]:
 
 
 def with_blocks(text: str, lines: Sequence[str]) -> str:
-    """Return a Corefile with these lines, four spaces per level, in each server block that serves pods `.`.
+    """Return a Corefile with these lines, four spaces a level, in each server block that serves `.` to pods.
 
     Raises CorefileError, also if there is no such server block.
     """

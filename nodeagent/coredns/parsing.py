@@ -141,7 +141,7 @@ class Corefile:
 
     @property
     def roots(self) -> tuple[Block, ...]:
-        """The server blocks that serve pods `.`: those at port 53, or if there is none, all that serve it."""
+        """The server blocks that serve `.` to pods: those at port 53; if there is none, all of `.`."""
         roots = [server for server in self.servers if any(zone == "." for zone, _ in server.addresses)]
         return tuple(root for root in roots if (".", "53") in root.addresses) or tuple(roots)
 
