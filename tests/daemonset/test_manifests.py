@@ -75,7 +75,10 @@ def test_kubernetes_knows_every_field(version: str) -> None:
 def test_everything_has_least_privilege_and_means_something(name: str) -> None:
     objects = deployed(name)
     manifests.assert_sound(objects)
-    assert {one.container["image"] for one in workloads(objects).values()} == {f"nodeagent:{__version__}"}
+    for one in workloads(objects).values():
+        assert one.container["image"] == f"nodeagent:{__version__}"
+        # Virtual nodes run no DaemonSet's pods.
+        assert ("fargate" in str(one.spec.get("affinity"))) is (one.object["kind"] == "DaemonSet")
 
 
 @pytest.mark.parametrize("deployment", manifests.DEPLOYMENTS)
