@@ -274,7 +274,9 @@ def own_names(corefile: Corefile, where: str, files: Mapping[str, str]) -> dict[
             for name in entry.partition("#")[0].split()[1:]:
                 found.setdefault(canonical(name), OwnLine(f"line {number} of the key {key}", "hosts"))
         bound = zones and "" not in zones
-        lines = {name: line for name, line in found.items() if not bound or covering(name, zones)} | lines
+        for name, line in found.items():
+            if not bound or covering(name, zones):
+                lines.setdefault(name, line)
     return lines
 
 

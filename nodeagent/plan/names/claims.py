@@ -142,7 +142,7 @@ class Parents:
 
     def obstacle(self, route: model.Route) -> str:
         """Why a Route without attachments has none, by parent; empty if it is only the mesh's."""
-        reasons = dict[str, None]()
+        reasons: dict[str, None] = {}
         for parent in route.parents:
             why = self._taken(parent, route.ref.kind, route.ref.namespace)[1]
             if parent in route.declined:
