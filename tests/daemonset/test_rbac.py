@@ -60,7 +60,7 @@ def missing(api: ApiServer, folder: Path, rules: list[Rule], relay: tuple[str, s
     api.access.allow_only(rules)
     with ExitStack() as stack:
         connection = stack.enter_context(connected(api, folder))
-        cluster = Cluster(connection, NODE, relay, timing=QUICK)
+        cluster = Cluster(connection, NODE, relay, timing=replace(QUICK, refused=(5.0, 5.0)))
         cluster.start()
         stack.callback(cluster.stop)
         return {*_of_watches(api, cluster, relay), *_of_single_requests(connection)}

@@ -294,7 +294,7 @@ def _said(answer: Answer, sentences: Sequence[tuple[str, str]], notes: Sequence[
 
 
 def _yaml(file: Path) -> dict[str, Any]:
-    return (yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.exists() else {}
+    return (yaml.load(file.read_text("utf-8"), yaml.CSafeLoader) or {}) if file.exists() else {}
 
 
 def _names(decisions: Iterable[NameDecision]) -> dict[str, str]:

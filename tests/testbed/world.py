@@ -287,7 +287,7 @@ def write_manifests(
     """Write the objects of manifests/ with the addresses of these families, or other ClusterIPs."""
     directory.mkdir(exist_ok=True)
     for source in MANIFESTS.glob("*.yaml"):
-        objects = list(yaml.safe_load_all(source.read_text(encoding="utf-8")))
+        objects = list(yaml.load_all(source.read_text("utf-8"), yaml.CSafeLoader))
         for found in objects:
             _readdress(found, families, cluster_ips or INGRESS_SERVICE.within(families).cluster_ips)
         (directory / source.name).write_text(yaml.safe_dump_all(objects), encoding="utf-8")

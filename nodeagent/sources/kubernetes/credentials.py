@@ -182,7 +182,7 @@ def new_client(configuration: Configuration, headers: HTTPHeaderDict) -> ApiClie
     tls = create_urllib3_context(cert_reqs=required, verify_flags=ssl.VERIFY_X509_PARTIAL_CHAIN)
     if configuration.ssl_ca_cert:
         tls.load_verify_locations(configuration.ssl_ca_cert)
-    else:
+    elif configuration.host.startswith("https:") or configuration.proxy:
         tls.load_default_certs()
     if configuration.cert_file:
         tls.load_cert_chain(configuration.cert_file, configuration.key_file)
