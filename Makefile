@@ -68,7 +68,7 @@ world: packages ## the same testbed, kept so that you can look around in it and 
 	@$(BIN)/python -m tests.testbed.visit
 
 test: test-packages $(VENV)/.release ## all tests but the long forms of test-soak and test-matrix (as root)
-	@echo "make test-unit and make test-root at the same time; each is shown when it has ended, the latter after seven minutes on two cores"
+	@echo "make test-unit and make test-root at the same time; each is shown when it has ended, the latter after four minutes on two cores"
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync UNIT_WORKERS=$$((($(WORKERS) + 1) / 2)) test-unit test-root
 
 # In `make test`, test-unit has half of the workers. With a lower priority it would hardly run next to busy programs.

@@ -136,7 +136,7 @@ _OTHER_FIXES = (
         "any, if only certificates fail",
         (
             "cert-manager 1.21+ can wait instead of checking: "
-            "`spec.acme.solvers[].waitInsteadOfSelfCheck`. It doesn't help with pulls or calls"
+            "`spec.acme.solvers[].waitInsteadOfSelfCheck`. This doesn't help with pulls or calls"
         ),
     ),
     (
