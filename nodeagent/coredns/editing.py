@@ -69,7 +69,7 @@ def _sources(
         names = [posixpath.basename(pattern) for pattern in patterns]
         for key in sorted(key for key in data if any(fnmatchcase(key, name) for name in names)):
             with suppress(CorefileError):
-                yield Source(parse(form.format(without_blocks(data[key]))), data, f"the key {key}", ports)
+                yield Source(parse(form.format(without_blocks(data[key]))), data, f"the import {key}", ports)
 
 
 class Edit(Struct, frozen=True):
@@ -265,7 +265,7 @@ def _decided(decision: NameDecision, lines: Mapping[str, OwnLine], blocks: Mappi
         code, reason = "HairpinProxyLine", f"left to hairpin-proxy's {line.where}: --adopt takes it over"
     elif line is not None:
         by = f"; {line.writer} wrote it: remove it there, or delete the line" if line.writer else ""
-        code, reason = "UserLine", f"left to {line.where}, which sets it ({line.plugin}){by}"
+        code, reason = "UserLine", f"left to {line.where}, where plugin {line.plugin} sets it{by}"
     elif zone := covering(decision.name.removeprefix("*."), blocks):  # CoreDNS hands it the name
         code, reason = "ServerBlock", f"left to {blocks[zone]}, which serves all names of its zone"
     else:

@@ -272,7 +272,7 @@ def own_names(corefile: Corefile, where: str, files: Mapping[str, str]) -> dict[
         key, zones = posixpath.basename(file), [*map(canonical, zones)]
         for number, entry in enumerate(files.get(key, "").splitlines(), 1):
             for name in entry.partition("#")[0].split()[1:]:
-                found.setdefault(canonical(name), OwnLine(f"line {number} of the key {key}", "hosts"))
+                found.setdefault(canonical(name), OwnLine(f"line {number} of the hosts file {key}", "hosts"))
         bound = zones and "" not in zones
         for name, line in found.items():
             if not bound or covering(name, zones):

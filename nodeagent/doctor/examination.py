@@ -80,11 +80,11 @@ def _external(snapshot: model.Snapshot, identities: Mapping[model.ObjectRef, Ide
         "outside arrive there with the PROXY header"
     )
     remedy = (
+        "run curl http://HOSTNAME/ on a node and outside the cluster: if only the node's fails, they do",
         (
-            "if they do: remove spec.externalIPs where outside traffic arrives at NodePorts or host ports "
+            "then remove spec.externalIPs where outside traffic arrives at NodePorts or host ports "
             "anyway; kube-proxy then leaves the address alone (docs/fixes.md)"
         ),
-        "run nodeagent doctor --host HOSTNAME on a node, where it can connect",
     )
     return [
         Finding.of(Code.ExternalIPs, external.ref.path, seen, [f"spec.externalIPs: {addresses}"], remedy)

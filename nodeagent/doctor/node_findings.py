@@ -88,7 +88,7 @@ def pods_finding(
     why = "DNAT does not see their connections" if redirected else "there is no DNAT for them"
     words = f"not served, including cert-manager's: {why}{and_coredns}"
     remedy = (
-        "let CoreDNS serve them: the cilium overlay contains the controller for it (docs/coredns.md)",
+        "if nodeagent status says so, set dnat.podCIDRs; else let CoreDNS serve them (docs/coredns.md)",
         "or, without nodeagent: use ipMode: Proxy, or a hostname instead of the address",
     )
     return Finding.of(Code.PodsNotServed, _PODS, words, remedy=remedy)
@@ -190,7 +190,7 @@ def hosts_line_findings(
         if line.by_hairpin_proxy:
             code = Code.HairpinProxyLine
             seen = f"hairpin-proxy's old line sends {decision.name} to {line.address}"
-            remedy = ["let nodeagent replace it", "$ nodeagent apply --adopt"]
+            remedy = ["let nodeagent replace it: adopt: true in the chart, or the component adopt"]
         elif line.address not in right[decision.load_balancer]:
             code = Code.StaleHostsLine
             seen = f"sends {decision.name} to {line.address}, which is not an address of its load balancer"

@@ -101,4 +101,4 @@ def test_pods_without_help_affect_the_node_and_the_fix_is_named() -> None:
     finding = pods_finding(**_SERVED | {"redirected": False, "by_coredns": False})
     assert finding.status is CheckStatus.AFFECTED
     assert "CoreDNS does not answer with the relay's address" in finding.seen
-    assert "cilium overlay" in finding.remedy[0]
+    assert "dnat.podCIDRs" in finding.remedy[0]

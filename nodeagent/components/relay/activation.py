@@ -2,7 +2,7 @@
 
 A process is nodeagent's if its program is haproxy, its arguments name nodeagent's configuration file, and it
 is in the same network namespace. A pid file could be stale; without one, a recycled pid is never mistaken for
-nodeagent's process, and a HAProxy whose run directory was deleted is still found.
+nodeagent's process, and an HAProxy whose run directory was deleted is still found.
 
 HAProxy's limits count in each process alone, and a reload leaves the one before with its connections. So
 before one, those of all processes together are brought within the limit (`make_room`).
@@ -172,7 +172,7 @@ def _digest(worker: Worker | Unreachable) -> str | None:
 
 
 def make_room(directory: RunDirectory, ranges: Iterable[IPNetwork], most: int) -> None:
-    """Close connections, so that all processes of a HAProxy together have at most `most`. Raises OSError.
+    """Close connections, so that all processes of an HAProxy together have at most `most`. Raises OSError.
 
     The clients that have the most lose theirs. By the kernel: HAProxy's own `shutdown session` waits until a
     client that reads nothing has read what is on its way. Only sockets of HAProxy's user count: any user of

@@ -50,7 +50,7 @@ _CHUNK = 65536
 
 
 class RunDirectory:
-    """A HAProxy's directory, which need not exist yet; `of_pod`: a relay pod's."""
+    """An HAProxy's directory, which need not exist yet; `of_pod`: a relay pod's."""
 
     def __init__(self, path: Path, *, of_pod: bool = False) -> None:
         self.path = path
@@ -192,7 +192,7 @@ def _line(path: Path) -> str:
 
 
 class RelayWatch:
-    """Implements `component.Watch`: a HAProxy ended, was started or reloaded, or answers again.
+    """Implements `component.Watch`: an HAProxy ended, was started or reloaded, or answers again.
 
     By a connection to each master's socket, since a pod has process ids of its own. It never times out: the
     master ends when its worker dies (mworker_catch_sigchld()), the worker when its master dies, and a reload

@@ -88,14 +88,14 @@ class RelayChange(Diff):
     leaving: frozenset[Endpoint] = frozenset()
     gone: tuple[PurePath, ...] = ()
     awaited: bool = False
-    """Whether it needs a HAProxy, and there is none."""
+    """Whether it needs an HAProxy, and there is none."""
 
     def __bool__(self) -> bool:
         return bool(self.steps or self.gone or self.awaited)
 
     @property
     def repairs(self) -> bool:
-        """Whether a HAProxy that was configured already has to be again; pods that come and go are usual."""
+        """Whether an HAProxy that was configured already has to be again; pods that come and go are usual."""
         return any(
             step.action != "steer" and (step.haproxy.mark or not step.haproxy.pod) for step in self.steps
         )

@@ -218,7 +218,7 @@ def _without_address(service: Service, rules: AddressRules) -> Conclusion:
     if any(point.ip_mode == "Proxy" for point in service.points if point.ip):
         return skipped("IPModeProxy", "ipMode Proxy: kube-proxy does not short-circuit its address")
     if service.load_balancer_ips or any("status.loadBalancer" in problem for problem in service.problems):
-        return refused("BadAddress", "its status has no address that can be redirected: see the notes")
+        return refused("BadAddress", "its status has no address that can be redirected: see nodeagent status")
     if service.points:
         hostname = service.points[0].hostname
         reason = (

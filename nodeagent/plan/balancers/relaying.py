@@ -14,7 +14,7 @@ from nodeagent.plan.balancers.capacity import Capacity
 from nodeagent.plan.balancers.eligibility import Eligible, Owners, Unserved, supported_part
 from nodeagent.plan.balancers.this_node import NODE_PORTS, in_use, unsupported_families
 
-NOTHING_LEFT = refused("NothingLeft", "none of its ports can be relayed: see the notes")
+NOTHING_LEFT = refused("NothingLeft", "none of its ports can be relayed: see nodeagent status")
 
 
 class RelayPlan(Struct, frozen=True):
@@ -105,17 +105,17 @@ class OwnRelay:
         address = self._capacity.relay_addresses[family].get(ref.path)
         network = self._config.relay.ipv4 if family == 4 else self._config.relay.ipv6
         if user := self._in_use[family]:
-            reason = f"relay.ipv{family}, {network}, has {user}: choose another range, the same on every node"
+            reason = f"relay.ipv{family}, {network}, has {user}: uninstall, then choose another on all nodes"
             return refused("AddressInUse", reason)
         if address is None:
-            reason = f"no relay address is left in {network}: widen relay.ipv{family}, the same on every node"
+            reason = f"no address is left in {network}: uninstall, then widen relay.ipv{family} on all nodes"
             return refused("RangeExhausted", reason)
         used = [local for local in self._facts.addresses if local.address == address and not local.ours]
         if not used:
             return address
         reason = (
             f"its relay address {address} is already used on {used[0].interface} by another program: remove "
-            f"it there, or choose another relay.ipv{family}, the same on every node"
+            f"it there, or uninstall, then choose another relay.ipv{family}, the same on all nodes"
         )
         return refused("AddressInUse", reason)
 
@@ -141,8 +141,8 @@ class OwnRelay:
             return None
         where = f"{bind}" if bind in self._facts.port_holders else f"every IPv{match.address.version} address"
         return (
-            f"{match}: not relayed: a process of user {uid} on this node holds port {match.port} of {where}, "
-            "so the relay can't"
+            f"{match}: the relay can't listen: a process of user {uid} on this node holds port {match.port} "
+            f"of {where}"
         )
 
     def _listeners(

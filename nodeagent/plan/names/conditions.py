@@ -143,8 +143,8 @@ def verify_by_dns(name: str, load_balancer: LoadBalancerPlan, facts: Facts) -> C
     return decided or _from_memory(answer, load_balancer, written=written)
 
 
-_KEPT_UNASKED = served("KeptUnasked", "kept as written: DNS was not queried yet")
-_NOT_ASKED_YET = skipped("NotAskedYet", "not verified yet: DNS was not queried")
+_KEPT_UNASKED = served("KeptUnasked", "kept as written until DNS is queried")
+_NOT_ASKED_YET = skipped("NotAskedYet", "not verified until DNS is queried")
 
 
 def _told(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Conclusion | None:
@@ -154,7 +154,7 @@ def _told(reply: DnsReply, load_balancer: LoadBalancerPlan) -> Conclusion | None
             return served("Verified", f"verified: DNS answers {matched}")
         reason = (
             f"not written: {load_balancer.service.ref} publishes addresses of nodes, so DNS would verify the "
-            "nodes' own hostnames, too; to have it written, add it to hosts.allow"
+            "nodes' own hostnames, too; list the hostname in hosts.allow to write it"
         )
         return skipped("ResolvesToNode", reason)
     families = {address.version for address in load_balancer.own_addresses}
@@ -183,13 +183,13 @@ def _from_memory(answer: DnsAnswer, load_balancer: LoadBalancerPlan, *, written:
         return before
     if before and before.status is DecisionStatus.REFUSED:
         stable = before.stable_reason or before.reason
-        return refused(before.code, f"{before.reason}; now DNS can't be queried: {why}", stable)
+        return refused(before.code, f"{before.reason}; now no usable answer: {why}", stable)
     if last and before:
-        stable = f"kept: DNS answered {_matched(last, load_balancer)} and can't be queried now"
+        stable = f"kept: DNS answered {_matched(last, load_balancer)} and has no usable answer now"
     elif written:
-        stable = "kept as written: DNS can't be queried"
+        stable = "kept as written: no usable DNS answer"
     else:
-        stable = "not verified: DNS can't be queried"
+        stable = "not verified: no usable DNS answer"
         return refused(code, f"{stable}: {why}", stable)
     return served("Kept", f"{stable}: {why}", stable)
 

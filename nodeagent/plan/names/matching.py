@@ -113,7 +113,7 @@ class LoadBalancerLookup:
             how = f"{self._sole.service.ref}, the only listed one" if self.choice else ""
             return LoadBalancerMatch(self._sole, how=how, named=False, choice=self.choice)
         if not self._any:
-            reason = "no load balancer of this cluster sends PROXY"
+            reason = "no load balancer of this cluster is known to send PROXY"
             return LoadBalancerMatch(None, skipped("NoProxyLoadBalancer", reason))
         reason = (
             f"{hints.status} is empty, and several load balancers send PROXY: only DNS can say which one "

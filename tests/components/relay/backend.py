@@ -201,7 +201,7 @@ SERVED = "HTTP/1.1 200"
 
 
 def start_site(server: Endpoint) -> None:
-    """A HAProxy that requires the PROXY header and answers each request."""
+    """An HAProxy that requires the PROXY header and answers each request."""
     file = Path("/run/site.cfg")
     file.write_text(
         "defaults\n mode http\n timeout client 10s\n timeout http-request 10s\n"

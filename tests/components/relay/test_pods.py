@@ -1,4 +1,4 @@
-"""Relay pods by their manifest: each has a HAProxy of its own, which the agent configures."""
+"""Relay pods by their manifest: each has an HAProxy of its own, which the agent configures."""
 
 import os
 import shutil
