@@ -27,6 +27,7 @@ from nodeagent.coredns.managed_block import (
     without_hairpin_proxy,
 )
 from nodeagent.coredns.parsing import (
+    Block,
     Corefile,
     CorefileError,
     OwnLine,
@@ -70,6 +71,17 @@ def _sources(
         for key in sorted(key for key in data if any(fnmatchcase(key, name) for name in names)):
             with suppress(CorefileError):
                 yield Source(parse(form.format(without_blocks(data[key]))), data, f"the import {key}", ports)
+
+
+def _without_ways_to_coredns(local: Corefile, domain: str) -> Corefile:
+    """Return NodeLocal's Corefile without the zones that it forwards where it forwards the cluster's own."""
+
+    def target(server: Block) -> list[str]:
+        return [to for each in local.plugins(server) if each.name == "forward" for to in each.arguments[1:]]
+
+    ways = [to for each in local.servers if domain in dict(each.addresses) and (to := target(each))]
+    servers = tuple(each for each in local.servers if each in local.roots or target(each) not in ways)
+    return replace(local, servers=servers)
 
 
 class Edit(Struct, frozen=True):
@@ -141,7 +153,8 @@ def decide(  # noqa: PLR0913 - what to write, and what limits it
             remarks.append(str(error))
         else:
             targets.append(cache)
-            sources += _sources(cache.corefile, local, f"the Corefile of {local_path}", imported)
+            own = _without_ways_to_coredns(cache.corefile, config.hosts.cluster_domain)
+            sources += _sources(own, local, f"the Corefile of {local_path}", imported)
     with _about(path):
         answers, decisions = _name(desired, sources, targets, forbidden, ages)
         text = target.written(answers)

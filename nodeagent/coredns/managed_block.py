@@ -60,7 +60,8 @@ def import_key(corefile: Corefile, config: Config) -> str | None:
     """Return nodeagent's key of the import ConfigMap: a file name that every root server block imports."""
     by_root = [[*map(posixpath.split, corefile.imported(root))] for root in corefile.roots]
     common = (pattern for pattern in chain(*by_root) if all(pattern in patterns for patterns in by_root))
-    if config.coredns.import_config_map == Config().coredns.import_config_map:
+    options = config.coredns
+    if options.mode == "auto" and options.import_config_map == Config().coredns.import_config_map:
         # CoreDNS mounts it in a directory of this name; what is in others is not known.
         common = ((folder, name) for folder, name in common if posixpath.basename(folder) == "custom")
     # A pattern that matches every file would also match those for other places (`*.server`).

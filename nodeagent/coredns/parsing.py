@@ -22,7 +22,7 @@ from itertools import chain, pairwise
 from msgspec import Struct
 
 from nodeagent.errors import NodeagentError
-from nodeagent.model.addresses import canonical, covering
+from nodeagent.model.addresses import canonical, covering, is_wildcard
 
 _BREAK = r"\t\n\v\f \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _SPACE = rf"\r{_BREAK}"
@@ -298,11 +298,14 @@ def by_zone(corefile: Corefile, where: str, names: Collection[str]) -> dict[str,
         if begin is None or (plugin.name == "template" and first[2:3] not in (["A"], ["ANY"])):
             continue
         zones = [canonical(zone) for zone in first[begin:]]
+        if plugin.name == "kubernetes" and ["fallthrough"] in inner:
+            zones = [f"{part}.{zone}" for zone in zones for part in ("svc", "pod")]
         matches = [regex for words in inner if words[0] == "match" for regex in words[1:]] or [""]
         answers = any(words[0] == "answer" for words in inner)
+        over = {f"*.{zone.partition('.')[2]}" for zone in zones}
         line = OwnLine(f"line {plugin.tokens[0].line} of {where}", plugin.name)
         for name in names:
-            below = covering(name, zones) or (answers and (not zones or "" in zones))
+            below = covering(name, zones) or (answers and (not zones or "" in zones or name in over))
             if below and any(_may_match(regex, name) for regex in matches):
                 lines.setdefault(name, line)
     return lines
@@ -369,15 +372,16 @@ def _rewrites(directive: Directive) -> Iterator[list[Token]]:
 
 def _matches_regex(pattern: str, name: str) -> bool:
     # Go's RE2 and Python's differ in what hardly any Corefile has; then nothing is said of it.
-    with suppress(re.error):
+    with suppress(re.error, OverflowError):
         return re.search(pattern, f"{name}.") is not None  # as a query has it
     return False
 
 
 def _may_match(pattern: str, name: str) -> bool:
-    # Of a wildcard's hostnames, a template may answer some: those of a pattern that spells out its parent.
-    parent = name.removeprefix("*.")
-    spelt = parent != name and parent in re.sub(r"[][\\]", "", pattern)
+    # Of a wildcard's hostnames, a template may answer some: those of a pattern that spells out its parent,
+    # at a label's border, and with no whole label before it.
+    before = re.sub(r"[][\\]", "", pattern).split(name.removeprefix("*."))[:-1]
+    spelt = is_wildcard(name) and not all(re.search(r"[\w-]$|[.][\w-]+[.]$", each) for each in before)
     return spelt or _matches_regex(pattern, name.replace("*", "any"))
 
 

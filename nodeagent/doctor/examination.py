@@ -81,10 +81,7 @@ def _external(snapshot: model.Snapshot, identities: Mapping[model.ObjectRef, Ide
     )
     remedy = (
         "run curl http://HOSTNAME/ on a node and outside the cluster: if only the node's fails, they do",
-        (
-            "then remove spec.externalIPs where outside traffic arrives at NodePorts or host ports "
-            "anyway; kube-proxy then leaves the address alone (docs/fixes.md)"
-        ),
+        "then remove spec.externalIPs if NodePorts or host ports take outside traffic anyway (docs/fixes.md)",
     )
     return [
         Finding.of(Code.ExternalIPs, external.ref.path, seen, [f"spec.externalIPs: {addresses}"], remedy)

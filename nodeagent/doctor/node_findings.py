@@ -80,10 +80,7 @@ def pods_finding(
         words = "left to CoreDNS, as coredns.servesPods says; CoreDNS could not be queried from here"
         return Finding.of(Code.PodsUnclear, _PODS, words, remedy=_TRY_FROM_A_POD)
     if redirected and not bypassed:
-        words = (
-            "there is DNAT for them, but a data plane other than kube-proxy's may handle their connections "
-        )
-        words += f"before it{and_coredns}"
+        words = f"there is DNAT, but another data plane than kube-proxy's may come before it{and_coredns}"
         return Finding.of(Code.PodsUnclear, _PODS, words, remedy=_TRY_FROM_A_POD)
     why = "DNAT does not see their connections" if redirected else "there is no DNAT for them"
     words = f"not served, including cert-manager's: {why}{and_coredns}"

@@ -217,9 +217,7 @@ _ARRIVED = {
     False: "a connection to the load balancer did not arrive there",
     None: "not measured",
 }
-_LOOK_AT_LOAD_BALANCER = (
-    "check the load balancer in the provider's console: is it up, and are the nodes healthy targets?"
-)
+_LOOK_AT_LOAD_BALANCER = "check the load balancer in the provider's console: is it up, are nodes healthy?"
 _FIXED_REMEDIES = {
     Code.RelayDown: ("check the relay: is HAProxy running, and what does its log say?", "$ nodeagent status"),
     Code.DnatBypassed: (

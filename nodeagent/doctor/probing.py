@@ -163,7 +163,7 @@ def observe(targets: Iterable[Target], knowledge: Knowledge) -> list[PathObserva
     outcomes |= ask_all((probe for probe in probes if probe not in outcomes), over)
     relayed = _arrivals(wanted, knowledge, over)
     doubtful = (target for target in wanted if target.proxy is None and not any(map(works, endings(target))))
-    outcomes |= ask_all((probe for target in doubtful for probe in _matrix(target)), over)
+    outcomes |= ask_all((one for each in doubtful for one in _matrix(each) if one not in outcomes), over)
     return [
         _observation(target, knowledge, outcomes, relayed=relayed.get(target.endpoint)) for target in wanted
     ]

@@ -331,9 +331,7 @@ def _unusable(readings: Sequence[Reading]) -> Conclusion | None:
 
 def _unknown(why: str, notes: Sequence[str] = ()) -> Conclusion:
     said = "; ".join([why, *notes])
-    return skipped(
-        "NotProxy", f"not known to send PROXY: {said}, and it is not listed in loadBalancers.services"
-    )
+    return skipped("NotProxy", f"not known to send PROXY: {said}, nor is it listed in loadBalancers.services")
 
 
 def _in_words(versions: Mapping[int, ProxyVersion], ports: Iterable[int]) -> str:

@@ -293,12 +293,12 @@ PROVIDERS: tuple[Provider, ...] = (
         announces=True,
         sends_none=True,
     ),
-    # kube-vip: pkg/kubevip/config_environment.go and its annotations.
+    # kube-vip: pkg/kubevip/annotations.go; it writes vipHost to others' Services, too.
     Provider(
         "kube-vip",
         classes=("kube-vip.io/",),
-        written=("kube-vip.io/vipHost",),
-        signs=("kube-vip.io/loadbalancerIPs",),
+        written=("kube-vip.io/loadbalancerIPs",),
+        signs=("kube-vip.io/vipHost", "kube-vip.io/serviceInterface", "kube-vip.io/loadbalancerHostname"),
         announces=True,
         sends_none=True,
     ),

@@ -72,6 +72,7 @@ class Claim(Struct, frozen=True, gc=False):
     number: int = 0
 
 
+_MESH = {"Service", "ServiceEntry", "EgressNetwork", "Hostname", "MeshService", "ServiceImport"}
 _KINDS_OF_PROTOCOL = {
     "HTTP": frozenset({"HTTPRoute", "GRPCRoute"}),
     "HTTPS": frozenset({"HTTPRoute", "GRPCRoute"}),
@@ -147,7 +148,7 @@ class Parents:
             why = self._taken(parent, route.ref.kind, route.ref.namespace)[1]
             if parent in route.declined:
                 why = "does not accept it, according to its status"
-            if parent.kind not in {"Service", "ServiceEntry"}:
+            if parent.kind not in _MESH:
                 reasons[f"{parent.kind} {parent.namespace}/{parent.name} {why}"] = None
         return "; ".join(reasons) if route.parents else "it names no parent"
 

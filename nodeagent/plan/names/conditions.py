@@ -83,9 +83,7 @@ def _wildcard(name: str, match: LoadBalancerMatch, facts: Facts, config: Config)
             "hosts.allow",
         )
     if not _by_dnat(match, config):
-        return refused(
-            "Wildcard", "not served: a hosts file can't hold wildcards, and DNAT does not serve it"
-        )
+        return refused("Wildcard", "not served: a hosts file can't hold wildcards, nor does DNAT serve it")
     return skipped("Wildcard", "DNAT alone serves it: a hosts file can't hold wildcards")
 
 

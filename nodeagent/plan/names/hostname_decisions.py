@@ -311,9 +311,7 @@ class HostnamePlanner:
         left_out = self._limit.left_out(
             ("", name, outcome.served, 1) for name, outcome in decided.items() if outcome.served
         )
-        reason = (
-            f"{self._limit.share} hostnames come before this one (limits.hostnames): DNAT alone serves it"
-        )
+        reason = f"{self._limit.share} hostnames come before it (limits.hostnames): DNAT alone serves it"
         conclusion = refused("TooManyHostnames", reason)
         limited: dict[str, _Decided] = {}
         for name in left_out:
