@@ -72,7 +72,7 @@ class LoadBalancerOptions(Struct, frozen=True, rename="camel"):
             not report, other nodes' pods.
         allow_ports: Ports that are relayed even though daemons on nodes commonly listen on them, such as 22.
         node_port_range: kube-apiserver's `--service-node-port-range`, which can't be read. kube-proxy binds
-            ports in it, so they are never relayed.
+            ports in it, so they need `allowPorts` to be relayed.
         ingress_classes: Which Service serves an IngressClass, or a controller of IngressClasses
             (`k8s.io/ingress-nginx`); used for Ingresses whose status is empty.
     """
