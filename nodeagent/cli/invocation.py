@@ -201,9 +201,7 @@ def object_option(
 
 
 _SHOWN_NAMES = 5
-_REJECTED = (
-    "the agent rejected that configuration, and this is reported by the one that is active: correct it"
-)
+_REJECTED = "the agent rejected that configuration; this report is by the active one: correct it"
 _STANDARD_INPUT = Path("-")
 
 

@@ -149,9 +149,7 @@ def _place(text: str, block: Block) -> int:
     for before, token in zip(block.directives, rest[1:], strict=False):
         if token.is_on_new_line_after(before.tokens[-1]):
             return _line_start(text, token.start)
-    raise CorefileError(
-        f"the server block {block} is on one line: write its first directive on the next line"
-    )
+    raise CorefileError(f"the server block {block} is on one line: put its first directive on the next")
 
 
 def _written(text: str, place: int, lines: Sequence[str]) -> str:

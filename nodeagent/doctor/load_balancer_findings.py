@@ -173,7 +173,8 @@ def _remedy(code: Code, seen: LoadBalancerObservation, policy_api: str) -> tuple
         return (*hint, why, _SERVICELB)
     if code in {Code.ShortCircuited, Code.ShortCircuitedByObject, Code.TerminatesTLS}:
         ways = ways_out(seen.service, seen.identity, policy_api)
-        ways = tuple(way for way in ways if way.way != "nodeagent" or not seen.refusal)
+        useless = {*(("nodeagent",) if seen.refusal else ()), *(("ip-mode", "policy") if of_nodes else ())}
+        ways = tuple(way for way in ways if way.way not in useless)
         return (*hint, *(step for way in ways for step in way.steps), *_LAST)
     if code is Code.ProxyUnknown:
         # To list it would help only if something else were in front.
@@ -321,7 +322,7 @@ def _literal(text: str) -> str:
 
 def _head(targets: Iterable[Target]) -> Iterator[str]:
     yield "Sets ipMode: Proxy on each write of the status of these Services, so that kube-proxy no longer"
-    yield "short-circuits their addresses. When this is the better choice: docs/fixes.md"
+    yield "short-circuits their addresses. Never do this where nodes announce the address: docs/fixes.md"
     for service, identity in targets:
         points = (point for point in service.points if point.ip is not None)
         addresses = ", ".join(f"{point.ip} (ipMode {one_line(point.ip_mode or 'VIP')})" for point in points)

@@ -271,7 +271,7 @@ def _path_remedy(code: Code, seen: PathObservation) -> tuple[str, ...]:
         version = "v1" if works(seen.controller.v1) else "v2"
         return (
             f"if the load balancer sends the header: list {path} in loadBalancers.services ({version})",
-            "if it does not: switch the PROXY protocol off in the ingress controller",
+            "if it does not: switch PROXY on there (docs/configuration.md), or off in the ingress controller",
         )
     if code is Code.WrongVersion:
         wanted = "v2" if seen.target.proxy == "v1" else "v1"

@@ -227,7 +227,7 @@ def test_a_reload_counts_at_once_and_a_bad_one_is_in_the_status_and_commands_use
         run([command, *options])
         said = capsys.readouterr()
         assert "enabeld: unknown key" in said.err
-        assert "the one that is active" in said.err
+        assert "by the active one" in said.err
         assert said.out
     assert run(["plan", *options]) == 1
     node.configure("")

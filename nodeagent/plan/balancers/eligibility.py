@@ -51,11 +51,6 @@ class Owners:
         """Return the Service that hostnames at this address belong to; None if none publishes it."""
         return next((ref for ref, _ in self._at.get(address, ())), None)
 
-    def is_listed_at(self, address: IPAddress) -> bool:
-        """Whether the first Service at this address is listed."""
-        first = self.first_at(address)
-        return first is not None and first.path in self.listed
-
     def obstacle(self, match: Endpoint, ref: ObjectRef, api_servers: frozenset[Endpoint]) -> str | None:
         """Why traffic for `match` must not be redirected for the Service `ref`; None if nothing forbids it.
 

@@ -155,7 +155,8 @@ class _Decisions:
                 unresolved = next((answer.latest.trouble for answer in answers), "")
             # No rule forbids what DNS gives, and no other listed Service publishes it.
             resolved = dict.fromkeys(address for reply in replies for address in reply.addresses)
-            own = tuple(ip for ip in resolved if not (never(ip) or owners.is_listed_at(ip)))
+            first = {ip: owners.first_at(ip) for ip in resolved if not never(ip)}
+            own = tuple(ip for ip, ref in first.items() if ref is None or ref.path not in owners.listed)
             addresses = own
         shared = "" if own_names else self._sharing(service, eligible.addresses)
         without_lines = skipped("SharedAddress", shared) if shared else None

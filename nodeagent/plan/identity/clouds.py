@@ -85,6 +85,7 @@ CLOUDS: tuple[Provider, ...] = (
         certificates=dict.fromkeys((f"{_DO}-certificate-id", f"{_DO}-certificate-name"), _digitalocean_tls),
         hostname=f'{_DO}-hostname: "lb.example.com"',
         doubt=read.digitalocean_doubt,
+        off_unless_annotated=True,
         switched_on="`true` ¹; not for `do-loadbalancer-type: REGIONAL_NETWORK`, which sends none and"
         " is the default since controller 0.1.61: without a type, a note says so",
         sends="v1",
@@ -114,6 +115,7 @@ CLOUDS: tuple[Provider, ...] = (
         hostname='loadbalancer.openstack.org/hostname: "lb.example.com"',
         ip_mode="openstack-cloud-controller-manager 1.30.0 and later, where PROXY is on",
         workload="daemonset/openstack-cloud-controller-manager",
+        off_unless_annotated=True,
         switched_on="exactly `true`, `v1` or `v2`; `True` is off (also OVH's Octavia, Selectel)",
         sends="v1, v1, v2",
     ),
@@ -141,6 +143,7 @@ CLOUDS: tuple[Provider, ...] = (
         },
         certificates={f"{_SCALEWAY}-certificate-ids": read.tls_by_port},
         hostname=f'{_SCALEWAY}-use-hostname: "true"',
+        off_unless_annotated=True,
         ip_mode="scaleway-cloud-controller-manager 0.33.0 and later, where every port sends PROXY",
         ip_mode_on_request=f'{_SCALEWAY}-ip-mode: "Proxy"',
         switched_on="`true` ¹, `*`, or ports: `80,443` (`1` is a port); the last key, only for ports "
@@ -161,6 +164,7 @@ CLOUDS: tuple[Provider, ...] = (
         },
         certificates={f"{_LINODE}-port-{{port}}": read.linode_tls},
         hostname=f'{_LINODE}-hostname-only-ingress: "true"',
+        off_unless_annotated=True,
     ),
     # vultr-cloud-controller-manager: vultr/loadbalancers.go, getProxyProtocol (ParseBool; an error means
     # false); docs/load-balancers.md:22,41.
@@ -177,6 +181,7 @@ CLOUDS: tuple[Provider, ...] = (
             f"{_VULTR}-protocol": read.tls_for_https,
         },
         hostname=f'{_VULTR}-hostname: "lb.example.com"',
+        off_unless_annotated=True,
         switched_on="`true` ¹; anything else is off",
     ),
     # The status of AWS's load balancers holds only a host name.

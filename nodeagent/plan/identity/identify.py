@@ -134,7 +134,9 @@ class _Controller:
         known, remarks = self.known, (*remarks, *self.known.remarks)
         if ports and not versions:
             return replace(self.without_proxy(conclusion), remarks=remarks)
-        relayed = {port: version for port, version in versions.items() if port not in known.terminated}
+        # Istio's gateways read no header at the port of their health checks, 15021 (istio/istio#39868).
+        unread = {*known.terminated, *({15021} if len(ports) > 1 else ())}
+        relayed = {port: version for port, version in versions.items() if port not in unread}
         sending = replace(known, sends=True, reserved=True, remarks=remarks)
         if ports and not relayed:
             return replace(sending, conclusion=self.tls, annotations={**annotations, **known.annotations})
@@ -312,7 +314,8 @@ def _by_controller(controller: _Controller) -> Identity:
         reason = f"{first}; if it sends PROXY, list it in loadBalancers.services"
         identity = controller.without_proxy(skipped("ForeignAnnotation", reason), reserved=True, stated=False)
         return replace(identity, remarks=tuple(others))
-    identity = controller.without_proxy(known.conclusion, reserved=reserved, stated=False)
+    stated = row is not None and row.off_unless_annotated and not known.remarks
+    identity = controller.without_proxy(known.conclusion, reserved=reserved, stated=stated)
     return replace(identity, remarks=())
 
 

@@ -82,7 +82,7 @@ PROVIDERS: tuple[Provider, ...] = (
         hostname=f'{_BETA}/cloudstack-load-balancer-hostname: "lb.example.com"',
     ),
     # IBM's VPC provider: a list of features; "(we don't support v2)" in its source.
-    Provider("IBM Cloud (VPC)", ("ibm",), {f"{_IBM}-enable-features": read.feature}, publishes_hostname=True),
+    Provider("IBM Cloud", ("ibm",), {f"{_IBM}-enable-features": read.feature}, publishes_hostname=True),
     # cloud-provider-azure: site/content/en/topics/pls-integration.md; pkg/provider/azure_utils.go:219 (`true`
     # in any case, with spaces around it; all else is off); v2: azure-docs,
     # articles/private-link/private-link-service-overview.md. Only connections through the Private Link have

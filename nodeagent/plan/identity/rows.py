@@ -66,6 +66,7 @@ class Provider(Struct, frozen=True, eq=False):
         signs: those of other annotations that only it reads.
         announces: it announces the address on a node, where kube-proxy's rules must accept it.
         sends_none: it sends no PROXY header, whatever the annotations say.
+        off_unless_annotated: nothing but annotations switches PROXY on, neither options nor a console.
         kind: which of its cloud's kinds of load balancer it is, as in "read only for a ..."; empty for a
             cloud with one kind. `kind_of` returns the one that a Service asks for.
         doubt: why a Service may send no PROXY nevertheless; empty if it is certain.
@@ -90,6 +91,7 @@ class Provider(Struct, frozen=True, eq=False):
     signs: tuple[str, ...] = ()
     announces: bool = False
     sends_none: bool = False
+    off_unless_annotated: bool = False
     kind: str = ""
     kind_of: Callable[[Service], str] = lambda _: ""
     doubt: Callable[[Service], str] = lambda _: ""

@@ -45,9 +45,7 @@ _SIDE_EFFECTS = (
     "the side effects: the Service and its Ingresses show the hostname instead of the address, external-dns "
     "creates aliases for it, and traffic of nodes and pods goes out to the load balancer and comes back"
 )
-_DETOUR = (
-    "from Kubernetes 1.30 on, traffic of nodes and pods then goes out to the load balancer and comes back"
-)
+_DETOUR = "from Kubernetes 1.30 on, traffic of nodes and pods goes out to the load balancer and comes back"
 _OUT_AND_BACK = (
     "without an agent, on CCE: let traffic of nodes and pods go out to the load balancer and come back; a "
     "dedicated one with a private address does not answer nodes and pods beside its own backends"
@@ -56,7 +54,10 @@ _INSTALL = (
     "on the nodes: install nodeagent, which needs nothing from the provider (docs/install.md, also for "
     "Cilium and Calico's eBPF)"
 )
-_IF_IT_CAN = "without an agent: if the cloud's controller can set ipMode: Proxy, switch that on"
+_IF_IT_CAN = (
+    "without an agent: if the cloud's controller can set ipMode: Proxy, switch that on; not where nodes "
+    "announce the address, as with Cilium or Calico (docs/fixes.md)"
+)
 _PLACEHOLDER = "lb.example.com"
 _BY_POLICY = (
     "without an agent: let a policy in the API server set ipMode: Proxy (docs/fixes.md says when)",
@@ -95,7 +96,7 @@ def _update(service: Service, provider: Provider) -> Iterator[str]:
     )
     if provider.workload:
         yield f"$ kubectl -n kube-system get {provider.workload} -o wide"
-        yield "this shows its version; update its image or chart, then check that the status says Proxy:"
+        yield "update it (if it is not there, ask the provider to); then check that the status says Proxy:"
     else:
         yield "the provider runs it or documents its update; afterwards, check that the status says Proxy:"
     ref = service.ref

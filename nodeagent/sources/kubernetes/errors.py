@@ -19,9 +19,7 @@ from nodeagent.typed_values import from_json
 _ANONYMOUS = 'User "system:anonymous"'
 _LONGEST_QUOTE = 300
 """Characters of a server's own words that an error repeats."""
-_RENEW = (
-    "check the kubeconfig user's token, tokenFile, certificate or exec plugin, or in a pod its ServiceAccount"
-)
+_RENEW = "check the kubeconfig's token, tokenFile, certificate or exec plugin, or in a pod the ServiceAccount"
 NO_API_SERVER = "check that this is an API server, and not a proxy or a login page in front of it"
 
 

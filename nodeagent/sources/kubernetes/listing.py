@@ -209,9 +209,7 @@ def lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
         unfinished.append(first)
         size += len(first)
         if size > LONGEST_LINE:
-            raise errors.TooLargeError(
-                f"a line has more than {LONGEST_LINE} bytes: given up; a new list is needed"
-            )
+            raise errors.TooLargeError(f"a line of over {LONGEST_LINE} bytes: given up; a new list is needed")
         if others:
             yield from filter(None, [b"".join(unfinished), *others[:-1]])
             unfinished, size = [others[-1]], len(others[-1])

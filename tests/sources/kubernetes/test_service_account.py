@@ -85,7 +85,7 @@ def test_a_day_of_rotated_tokens(api: ApiServer, connection: Connection, account
 def test_a_token_that_is_refused_or_gone(api: ApiServer, connection: Connection, account: Path) -> None:
     api.access.require_token("second")
     api.access.revoke_token("first")
-    assert "first" not in refused(connection, errors.UnauthorizedError, r"401: .*its ServiceAccount")
+    assert "first" not in refused(connection, errors.UnauthorizedError, r"401: .*the ServiceAccount")
     (account / "token").unlink()
     refused(connection, errors.UnauthorizedError, r"credentials can't be renewed: .*token")
 
