@@ -35,9 +35,9 @@ def from_plain(
     expected: type[_Value],
     dec_hook: Callable[[type, Any], Any] | None = None,
 ) -> _Value:
-    """Return what dicts, lists, scalars or attributes hold, as `from_json`; `dec_hook` makes other types."""
+    """Return the value that dicts, lists and scalars hold, as `from_json`; `dec_hook` makes other types."""
     _decoder(expected)
-    return msgspec.convert(value, expected, dec_hook=dec_hook, from_attributes=True)
+    return msgspec.convert(value, expected, dec_hook=dec_hook)
 
 
 _EXPECTED = re.compile(r"Expected `([^`]+)`([^,`]*)(?:, got `([^`]+)`)?")

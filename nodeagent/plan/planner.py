@@ -14,7 +14,6 @@ from nodeagent.plan.balancers.this_node import pod_ranges
 from nodeagent.plan.names.conditions import lines_now
 from nodeagent.plan.names.hostname_decisions import HostnamePlanner
 from nodeagent.plan.names.matching import ClaimPlanner
-from nodeagent.typed_values import from_plain
 
 
 class Planner:
@@ -78,7 +77,7 @@ class Planner:
                 pods.admitted if guarded else (),
                 users=config.relay.max_connections // _USERS_PART if guarded else 0,
                 probed=tuple(sorted(probed)) if guarded else (),
-                options=from_plain(config.dnat, RuleOptions),
+                options=RuleOptions(*(getattr(config.dnat, each) for each in RuleOptions.__struct_fields__)),
             ),
             hosts=hostnames.hosts,
             load_balancers=tuple(plan.decision for plan in plans),

@@ -26,7 +26,9 @@ def planned(*manifests: object, options: str = "{detect: true}") -> Desired:
 def example(group: str, kind: str) -> dict[str, Any]:
     """The example of a kind, as the situation has it that shows one of each."""
     found = objects_under(SITUATIONS / "an-object-of-each-kind" / "manifests")
-    return next(one for one in found if (one["apiVersion"].partition("/")[0], one["kind"]) == (group, kind))
+    wanted = [one for one in found if (one["apiVersion"].partition("/")[0], one["kind"]) == (group, kind)]
+    assert wanted, f"add a {kind} of {group} to tests/situations/an-object-of-each-kind/manifests"
+    return wanted[0]
 
 
 def balancer(name: str = "blue", last: int = 10) -> dict[str, Any]:

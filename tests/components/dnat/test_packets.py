@@ -4,9 +4,10 @@ from dataclasses import replace
 import pytest
 
 from nodeagent.components.dnat.state import DnatBackend, difference
-from nodeagent.model.desired import DnatRules, RuleOptions
+from nodeagent.model.desired import DnatRules
 from nodeagent.model.objects import ObjectRef
 from tests.components.dnat.world import LB, NODE, POD, RELAY, World, apply, guarded, plain, redirect
+from tests.plan import made_up
 from tests.testbed.waiting import wait_until
 
 
@@ -24,13 +25,9 @@ def test_no_connection_slips_through_while_entries_change(world: World, backend:
 @pytest.mark.parametrize("family", [4, 6])
 def test_pods_are_redirected_on_these_interfaces(world: World, backend: DnatBackend, family: int) -> None:
     """The pod's is pod0. A change of the option alone is made, read back, and repaired."""
-    for interfaces, relayed in (
-        ((), True),
-        (("up0", "po"), False),
-        (("up0", "po*"), True),
-        (("pod0",), True),
-    ):
-        desired = replace(guarded(), options=RuleOptions(interfaces))
+    for interfaces, relayed in (([], True), (["up0", "po"], False), (["up0", "po*"], True), (["pod0"], True)):
+        planned = made_up.desired(options=made_up.config(f"dnat: {{interfaces: {interfaces}}}"))
+        desired = replace(guarded(), options=planned.dnat.options)
         assert apply(backend, desired)
         assert not difference(backend.read(), desired)
         assert world.pod.answer(LB[family], 443) == f"{'relay' if relayed else 'lb'} {POD[family]}"
