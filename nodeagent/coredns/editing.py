@@ -80,7 +80,8 @@ def _without_ways_to_coredns(local: Corefile, domain: str) -> Corefile:
         return [to for each in local.plugins(server) if each.name == "forward" for to in each.arguments[1:]]
 
     ways = [to for each in local.servers if domain in dict(each.addresses) and (to := target(each))]
-    servers = tuple(each for each in local.servers if each in local.roots or target(each) not in ways)
+    roots = local.roots
+    servers = tuple(each for each in local.servers if each in roots or target(each) not in ways)
     return replace(local, servers=servers)
 
 

@@ -380,8 +380,8 @@ def _matches_regex(pattern: str, name: str) -> bool:
 def _may_match(pattern: str, name: str) -> bool:
     # Of a wildcard's hostnames, a template may answer some: those of a pattern that spells out its parent,
     # at a label's border, and with no whole label before it.
-    before = re.sub(r"[][\\]", "", pattern).split(name.removeprefix("*."))[:-1]
-    spelt = is_wildcard(name) and not all(re.search(r"[\w-]$|[.][\w-]+[.]$", each) for each in before)
+    before = re.sub(r"[][\\]", "", pattern).split(name[2:])[:-1] if is_wildcard(name) else ()
+    spelt = not all(re.search(r"[\w-]$|[.][\w-]+[.]$", each) for each in before)
     return spelt or _matches_regex(pattern, name.replace("*", "any"))
 
 
