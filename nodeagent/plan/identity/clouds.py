@@ -115,7 +115,6 @@ CLOUDS: tuple[Provider, ...] = (
         hostname='loadbalancer.openstack.org/hostname: "lb.example.com"',
         ip_mode="openstack-cloud-controller-manager 1.30.0 and later, where PROXY is on",
         workload="daemonset/openstack-cloud-controller-manager",
-        off_unless_annotated=True,
         switched_on="exactly `true`, `v1` or `v2`; `True` is off (also OVH's Octavia, Selectel)",
         sends="v1, v1, v2",
     ),
